@@ -79,7 +79,7 @@ spack-mirror: setup ## download the sources of a lock (SITE=, LANE=) into DIR= (
 
 spack-supply: setup ## write all that Spack needs to build an image of a site (SITE=, LANE=, or ENVIRONMENT=) without a network into DIR=
 	@ci/spack/setup.sh
-	@environment="$(ENVIRONMENT)"; : "$${environment:=$$($(BIN)/busbar spack path "$(SITE)" --image $(if $(LANE),--lane $(LANE)))}" && ci/spack/supply.sh "$$environment" "$(DIR)"
+	@environment="$(ENVIRONMENT)"; : "$${environment:=$$($(BIN)/busbar site spack "$(SITE)" --image $(if $(LANE),--lane $(LANE)))}" && ci/spack/supply.sh "$$environment" "$(DIR)"
 
 spack-push: setup ## push the installed packages of a site (SITE=, LANE=) to BUILDCACHE=, signed unless it is oci:// (BASE=image)
 	@ci/spack/setup.sh

@@ -14,17 +14,21 @@ from tempfile import gettempdir, mkstemp
 from typing import TYPE_CHECKING, NoReturn
 
 from busbar import commands
+from busbar.arguments import Parser, actions
 from busbar.data import full_version
 from busbar.document import ErrorDocument, ErrorRow, to_json
 from busbar.errors import BusbarError
 from busbar.redact import redact
-from busbar.terminal import Parser, stderr, stdout, visible
+from busbar.terminal import stderr, stdout, visible
 
 if TYPE_CHECKING:
     from busbar.check.processes import Interruption
 
 _TAKE_OPTIONS = ("--sbatch",)
 """The options whose value begins with a hyphen."""
+_WHAT = """\
+Finds out whether the GPUs and the network of a cluster are as fast as their links allow, and if
+not, which link, node or setting is at fault."""
 _START_JOBS = (["check"], ["site", "calibrate"], ["sweep", "run"], ["nightly"])
 """Commands that start ReFrame, launchers and ranks, of which nothing may be left."""
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
@@ -44,9 +48,9 @@ class _Version(argparse.Action):
 class _UsageExit(SystemExit):
     """Arguments that a parser refuses, after it has printed why."""
 
-    def __init__(self, message: str) -> None:
+    def __init__(self, error: BusbarError, command: str) -> None:
         super().__init__(EXIT_USAGE)
-        self.message = message
+        self.error, self.command = error, command
 
 
 class _Parser(Parser):
@@ -56,23 +60,28 @@ class _Parser(Parser):
         try:
             super().error(message)
         except SystemExit:
-            raise _UsageExit(message) from None
+            error = BusbarError(message, hint=f"see {self.prog} --help")
+            raise _UsageExit(error, self.prog.removeprefix("busbar").strip()) from None
 
 
 def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
     """Return the command line; only the subcommands in ``loaded`` have their options."""
+    lists = (
+        "\n".join([f"  {heading}:", *(f"    {name:<10} {text}" for name, text in group.items())])
+        for heading, group in commands.GROUPS.items()
+    )
     parser = _Parser(
         prog="busbar",
-        description="Proves that a GPU communication stack is as fast as the links allow.",
-        epilog="busbar COMMAND --help lists the options and exit statuses of a command.",
+        description="\n\n".join([_WHAT, *lists]),
+        epilog="busbar COMMAND --help lists the options, exit statuses and examples of a command.",
     )
     parser.add_argument("--version", action=_Version, help="print version and commit, and exit")
-    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for name, summary in commands.SUMMARIES.items():
+    subparsers = actions(parser)
+    for name in commands.SUMMARIES:
         if name in loaded:
             commands.load(name).add_parser(subparsers)
         else:
-            subparsers.add_parser(name, help=summary)
+            subparsers.add_parser(name)
     return parser
 
 
@@ -104,12 +113,13 @@ def _joined(words: list[str]) -> list[str]:
 def _run(words: list[str], command: str, interruption: Interruption | None = None) -> int:
     try:
         args = build_parser([command]).parse_args(words)
+        command = args.prog.removeprefix("busbar").strip()
         args.command_line, args.interruption = words, interruption
         status: int = args.run(args)
         sys.stdout.flush()
     except _UsageExit as end:
         if "--json" in words:
-            _print_error(command, BusbarError(end.message, hint=f"see busbar {command} --help"))
+            _print_error(end.command, end.error)
         end.code = _usage_status(command)
         raise
     except BusbarError as error:

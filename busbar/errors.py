@@ -56,8 +56,10 @@ def several(errors: Sequence[BusbarError]) -> BusbarError:
     return BusbarError(first.what, where=first.where, hint=first.hint, others=errors[1:])
 
 
-def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return ``did you mean 'x'?`` if a known word is close, else the known words."""
+def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
+    """Return ``did you mean 'x'?`` if a known word is close, else ``otherwise``, or all words."""
     words = list(known)
     close = get_close_matches(word, words, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(words) or 'none'}"
+    if close:
+        return f"did you mean {close[0]!r}?"
+    return otherwise or f"known: {', '.join(words) or 'none'}"

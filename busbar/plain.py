@@ -7,16 +7,12 @@ other ways to print.
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
-
-if TYPE_CHECKING:
-    from _typeshed import SupportsWrite
+from typing import Any, TextIO
 
 Part = str | tuple[str, str]
 """Text, or text and its style."""
@@ -141,14 +137,3 @@ def stdout() -> Plain:
 def stderr() -> Plain:
     """Return the screen of errors."""
     return Plain(sys.stderr)
-
-
-class Parser(argparse.ArgumentParser):
-    """A parser of arguments whose messages, which quote the arguments, are made visible."""
-
-    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
-        (file or sys.stderr).write(visible(message))
-
-    def error(self, message: str) -> NoReturn:
-        """Print usage and ``message`` as one line, and exit with status 2."""
-        super().error(one_line(message))

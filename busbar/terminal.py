@@ -20,13 +20,12 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from busbar.plain import GAP, Column, Parser, Part, Plain, one_line, visible
+from busbar.plain import GAP, Column, Part, Plain, one_line, visible
 
 __all__ = [
     "Bar",
     "Column",
     "Group",
-    "Parser",
     "Part",
     "Table",
     "Terminal",

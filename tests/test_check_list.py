@@ -59,7 +59,7 @@ def busbar(*words: str) -> str:
     args = build_parser(["check"]).parse_args(["check", *words])
     args.interruption = Interruption()
     try:
-        check.run_command(args)
+        check.check(args)
     except BusbarError as error:
         return str(error)
     return ""

@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Never
 
 from busbar.check.listing import Match
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, suggestion
 
 _SETS = ("gate", "nightly", "full")
 """The tags of the sets of sizes, from the smallest."""
@@ -122,7 +121,4 @@ def refuse_nothing(
 
 def _refuse(option: str, given: str, existing: Iterable[str]) -> Never:
     names = sorted(existing)
-    near = difflib.get_close_matches(given, names, n=3) or names
-    raise BusbarError(
-        f"no check has {given!r}", where=option, hint=f"for example: {', '.join(near)}"
-    )
+    raise BusbarError(f"no check has {given!r}", where=option, hint=suggestion(given, names))

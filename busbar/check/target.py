@@ -39,9 +39,12 @@ def target_of(site: Site, wish: Wish, *, every_node: bool = False) -> Target:
     """Return where to run; raise ``BusbarError`` if the wish does not fit the site."""
     if not scheduler_of(site.scheduler).has_nodes:
         if every_node or wish != Wish():
+            given = [
+                f"--{k.removesuffix('_s').replace('_', '-')}" for k, v in vars(wish).items() if v
+            ]
             raise BusbarError(
                 f"site {site.name} has no Slurm",
-                where="--partition, --reservation, --sbatch, --max-pending, --nodes, --nodelist",
+                where=", ".join(given) or "--nodelist",
                 hint="name the site of the cluster with --site",
             )
         return Target()

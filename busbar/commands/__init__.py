@@ -6,20 +6,27 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, Protocol
 
-SUMMARIES = {
-    "check": "run the checks on this machine and print verdicts",
-    "explain": "name the cause of a slow or failed run from its output",
-    "expect": "print the expected result of a benchmark on a site",
-    "gate": "check in seconds whether this node may take jobs, for Slurm",
-    "history": "show what changed since when, compare sessions, import results",
-    "nightly": "gate, sweep and check a partition of Slurm at night, one after the other",
-    "preflight": "check before a job whether an image runs at full speed on a site",
-    "report": "write pages, text or metrics from the results of runs",
-    "site": "list, show, lint and detect sites; print their environment",
-    "sweep": "find the slow node among thousands: plan pairs, measure, analyse",
-    "spack": "print the environment of a site for Spack, and its module settings",
+GROUPS = {
+    "Begin with": {
+        "check": "run the checks on this machine and print verdicts",
+        "explain": "name the cause of a slow or failed run from its output",
+        "sweep": "find the slow node among thousands",
+        "gate": "check in seconds whether this node may take jobs",
+        "report": "write pages, mail or metrics from the results of runs",
+    },
+    "What to expect, and of what": {
+        "site": "list, show, detect and calibrate sites; print their environment",
+        "expect": "print limit and band of a benchmark on a site",
+        "preflight": "check before a job whether an image runs at full speed",
+    },
+    "Night after night": {
+        "nightly": "gate, sweep and check a partition of Slurm, one after the other",
+        "history": "show what changed since when, compare sessions, import results",
+    },
 }
-"""By subcommand, in the order of ``busbar --help``, which loads none of them."""
+"""The subcommands as ``busbar --help`` shows them, which loads none of them."""
+
+SUMMARIES = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 
 class Command(Protocol):

@@ -10,11 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.boundary import output_directory
+from busbar.arguments import option
 from busbar.check.calibrate import FEWEST_RUNS, Accept, CalibratedSeries, below_model, calibrate
 from busbar.check.surroundings import own
+from busbar.commands.cluster_options import output_of
+from busbar.commands.declare import JSON, LANE, NAMES, PREFIX, command, output
+from busbar.commands.option_types import positive
 from busbar.data import busbar
-from busbar.delivery.choice import DEFAULT_LANE
 from busbar.document import read_document, to_json
 from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
@@ -28,60 +30,55 @@ _RUNS = 5
 
 def add_parser(commands: Any) -> None:
     """Add ``busbar site calibrate``."""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        "calibrate",
-        help="measure the bands of a site on itself",
-        description=(
-            "Run the checks several times, or read results.json of earlier runs, and write the"
-            " bands of all readings that agree to calibration.yaml beside site.yaml. Checks and"
-            " explanations then judge by them. Runs with a fault, on busy or on slow nodes, and"
-            " readings below the model of the links or below an earlier calibration are refused."
-            " Exit status: 0 written, 1 no band"
-            " could be made, 2 invalid input."
+    command(
+        commands,
+        _calibrate,
+        option("FILE...", "results.json of earlier runs", dest="files"),
+        option("--site SITE", "name or directory of a site of your own", required=True),
+        option(
+            "--runs N",
+            f"run the checks N times, at least {FEWEST_RUNS} (default without files or nights:"
+            f" {_RUNS})",
+            type=int,
         ),
+        option(
+            "--from-history N",
+            "read the last N nights of the history, without those before a change or outside of"
+            " their bands",
+            type=positive,
+        ),
+        output("busbar-calibration", "directory for the runs or nights"),
+        LANE,
+        PREFIX,
+        NAMES,
+        option(
+            "--accept-below-model",
+            "take readings as the norm that are below what the model of the links says",
+        ),
+        option(
+            "--accept-below-previous",
+            "take readings as the norm that are below an earlier calibration of the site",
+        ),
+        JSON,
     )
-    parser.add_argument("--site", required=True, help="name or directory of a site of your own")
-    parser.add_argument(
-        "files", nargs="*", type=Path, metavar="FILE", help="results.json of earlier runs"
-    )
-    parser.add_argument(
-        "--runs",
-        type=int,
-        metavar="N",
-        help=f"run the checks N times (default without files: {_RUNS}; at least {FEWEST_RUNS})",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("busbar-calibration"),
-        metavar="DIR",
-        help="directory for the runs (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--lane",
-        default=DEFAULT_LANE,
-        help="UCX lane: ucx-1.14 or ucx-current (default: %(default)s)",
-    )
-    parser.add_argument("--prefix", type=Path, metavar="DIR", help="as for busbar check")
-    parser.add_argument(
-        "-n", "--name", action="append", default=[], help="only checks of this name (repeatable)"
-    )
-    parser.add_argument(
-        "--accept-below-model",
-        action="store_true",
-        help="take readings as the norm that are below what the model of the links says",
-    )
-    parser.add_argument(
-        "--accept-below-previous",
-        action="store_true",
-        help="take readings as the norm that are below an earlier calibration of the site",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(run=run_command)
 
 
-def run_command(args: argparse.Namespace) -> int:
-    """Calibrate; print what became of each series."""
+def _calibrate(args: argparse.Namespace) -> int:
+    """Measure the bands of a site on itself.
+
+    Runs the checks several times, or reads results of earlier runs, and writes the bands of all
+    readings that agree to calibration.yaml beside site.yaml. Checks and explanations then judge by
+    them. Runs with a fault, on busy or on slow nodes, and readings below the model of the links or
+    below an earlier calibration are refused.
+
+    Exit status: 0 written, 1 no band could be made, 2 invalid input.
+
+    Examples:
+
+        busbar site calibrate --site sites/alpha
+        busbar site calibrate --site sites/alpha --from-history 14
+        busbar site calibrate --site sites/alpha night-*/results.json
+    """
     site = sites.load(args.site)
     if site.directory is None or ships(site):
         raise BusbarError(
@@ -89,10 +86,9 @@ def run_command(args: argparse.Namespace) -> int:
             where=f"site {site.name}",
             hint="write a site of your own: busbar site detect --output DIR",
         )
-    files = [
-        *args.files,
-        *(_runs(args, args.runs or _RUNS) if args.runs or not args.files else []),
-    ]
+    files = [*args.files, *(_nights(args, site.name) if args.from_history else [])]
+    if args.runs or not files:
+        files += _runs(args, args.runs or _RUNS)
     found = calibrate(
         {str(file): _document(file) for file in files},
         site=site.name,
@@ -108,6 +104,17 @@ def run_command(args: argparse.Namespace) -> int:
     return 0 if bands else EXIT_REFUSED
 
 
+def _nights(args: argparse.Namespace, site: str) -> list[Path]:
+    """Write the nights of the history; return their files."""
+    from busbar.commands.history import nights_of  # noqa: PLC0415 - only with --from-history
+
+    with output_of(args) as directory:
+        files, remarks = nights_of(site, args.from_history, directory)
+    for remark in remarks:
+        stderr().line(f"busbar: {remark}")
+    return files
+
+
 def _runs(args: argparse.Namespace, runs: int) -> list[Path]:
     """Run the checks; return the results of each run."""
     if runs < FEWEST_RUNS:
@@ -116,9 +123,8 @@ def _runs(args: argparse.Namespace, runs: int) -> list[Path]:
             where="--runs",
             hint="fewer do not tell how readings scatter",
         )
-    output = output_directory(args.output, "--output")
-    with own(output):
-        return [_run(args, run, runs, output / str(run)) for run in range(1, runs + 1)]
+    with output_of(args) as directory, own(directory):
+        return [_run(args, run, runs, directory / str(run)) for run in range(1, runs + 1)]
 
 
 def _run(args: argparse.Namespace, run: int, runs: int, output: Path) -> Path:

@@ -30,8 +30,9 @@ from busbar.check.surroundings import (
 )
 from busbar.check.target import Target, target_of, untested
 from busbar.commands.check_end import RunState, conclude
-from busbar.commands.check_options import add_options
+from busbar.commands.check_options import OPTIONS
 from busbar.commands.cluster_options import output_of, tell, wish_of
+from busbar.commands.declare import command
 from busbar.data import CHECKS
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import Choice
@@ -42,25 +43,28 @@ from busbar.site import Site
 from busbar.site.load import find
 from busbar.slurm.client import cancel_jobs, waiting_shown
 from busbar.terminal import stderr, stdout
-from busbar.verdict import EXIT_STATUSES
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar check``."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "check",
-        description=(
-            "Run ReFrame on reframe_checks/ with the configuration of the site, print the"
-            " verdict and one line per check, and write report.html and results.json."
-            f" {EXIT_STATUSES} 128 + N after signal N: what was measured is written."
-        ),
-    )
-    add_options(parser)
-    parser.set_defaults(run=run_command)
+    command(subparsers, check, *OPTIONS)
 
 
-def run_command(args: argparse.Namespace) -> int:
-    """Run the checks; progress goes to standard error, the verdicts to standard output."""
+def check(args: argparse.Namespace) -> int:
+    """Run the checks on this machine and print verdicts.
+
+    Runs ReFrame on reframe_checks/ with the configuration of the site, prints the verdict and one
+    line per check, and writes report.html and results.json. Progress goes to standard error.
+
+    {EXIT_STATUSES} 128 + N after signal N: what was measured is written.
+
+    Examples:
+
+        busbar check
+        busbar check --list
+        busbar check --site alpha --nodelist all --summary
+        busbar check -n xccl -t full --prefix /opt/nccl-tests
+    """
     if args.inject and not args.image:
         raise BusbarError("needs an image", where="--inject", hint="name it with --image")
     if variables := ignored_variables():
@@ -167,7 +171,8 @@ def _site(args: argparse.Namespace) -> tuple[Path, Site]:
 
 
 def _target(args: argparse.Namespace, site: Site) -> Target:
-    return target_of(site, wish_of(args, args.nodelist), every_node=args.nodes == "all")
+    every = args.nodelist == "all"
+    return target_of(site, wish_of(args, "" if every else args.nodelist), every_node=every)
 
 
 def _plan(

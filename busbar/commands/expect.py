@@ -6,10 +6,11 @@ from __future__ import annotations
 import argparse
 from dataclasses import fields, replace
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.arguments import option
+from busbar.commands.declare import ANY_LANE, JSON, SITE_NEEDED, command
 from busbar.commands.option_types import positive
 from busbar.document import to_json
 from busbar.errors import BusbarError
@@ -36,70 +37,77 @@ POINT_BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar expect``."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "expect",
-        description=(
-            "Print limit, low, typical and high, the path of the data, and the source of each"
-            " number. Without --from and --to, print the matrix of all pairs for a point-to-point"
-            " benchmark. If no data supports a band, print the limit and the reason. Exit status:"
-            " 0 printed, 2 invalid input."
+    command(
+        subparsers,
+        _expect,
+        SITE_NEEDED,
+        option(
+            "--bench",
+            "benchmark",
+            default="osu_bw",
+            choices=[*POINT_BENCHES, "osu_mbw_mr", *COLLECTIVES],
         ),
+        option("--from A", "sending GPU", dest="src", type=int),
+        option("--to B", "receiving GPU", dest="dst", type=int),
+        option("--nodes N", "number of nodes", type=positive, default=1),
+        option("--ranks N", "ranks on all nodes (default: one per GPU)", type=positive),
+        option(
+            "--bytes SIZE",
+            "message size, such as 16M (default: the largest with data)",
+            dest="nbytes",
+            type=_size,
+        ),
+        option(
+            "--buffers",
+            "device (D) or host (H) buffers of sender and receiver (default: D D)",
+            choices=BUFFERS,
+        ),
+        option(
+            "--engine",
+            "what copies between AMD GPUs: their DMA engines (sdma) or their compute units"
+            " (kernel) (default: the family's)",
+            choices=["sdma", "kernel"],
+        ),
+        option("--algo", "algorithm (default: any)", choices=["ring", "tree", "nvls"]),
+        option("--protocol NAME", "protocol of NCCL or RCCL: LL, LL128, Simple (default: any)"),
+        option(
+            "--plugin NAME",
+            "network plugin of NCCL with its major version: aws-ofi-nccl-1 (default: any)",
+        ),
+        option(
+            "--harness NAME",
+            "program that runs the collective: nccl-tests, rccl-tests or pytorch (default: any)",
+        ),
+        option("--partition NAME", "partition (default: the site's first)"),
+        option(
+            "--profile NAME",
+            "set of tuning variables of the family, see `busbar site env` (default: none)",
+        ),
+        option(
+            "--env NAME=VALUE...",
+            "environment of the run instead of the site's; --env '' for an empty one",
+            default=None,
+        ),
+        ANY_LANE,
+        option("--plot FILE", "draw the matrix as .svg"),
+        JSON,
     )
-    parser.add_argument("--site", required=True, help="name or directory of a site")
-    parser.add_argument(
-        "--bench",
-        default="osu_bw",
-        choices=[*POINT_BENCHES, "osu_mbw_mr", *COLLECTIVES],
-        help="benchmark (default: %(default)s)",
-    )
-    parser.add_argument("--from", dest="src", type=int, metavar="A", help="sending GPU")
-    parser.add_argument("--to", dest="dst", type=int, metavar="B", help="receiving GPU")
-    parser.add_argument(
-        "--nodes", type=positive, default=1, metavar="N", help="number of nodes (default: 1)"
-    )
-    parser.add_argument(
-        "--ranks", type=positive, metavar="N", help="ranks on all nodes (default: one per GPU)"
-    )
-    parser.add_argument(
-        "--bytes",
-        dest="nbytes",
-        type=_size,
-        metavar="SIZE",
-        help="message size, such as 16M (default: the largest with data)",
-    )
-    parser.add_argument(
-        "--buffers",
-        choices=BUFFERS,
-        help="device (D) or host (H) buffers of sender and receiver (default: D D)",
-    )
-    parser.add_argument(
-        "--engine", choices=["sdma", "kernel"], help="copy engine (default: the family's)"
-    )
-    parser.add_argument(
-        "--algo", choices=["ring", "tree", "nvls"], help="algorithm (default: any)"
-    )
-    parser.add_argument("--protocol", help="protocol of NCCL or RCCL (default: any)")
-    parser.add_argument(
-        "--plugin", help="network plugin with major version: aws-ofi-nccl-1 (default: any)"
-    )
-    parser.add_argument("--harness", help="nccl-tests, rccl-tests or pytorch (default: any)")
-    parser.add_argument("--partition", help="partition (default: the site's first)")
-    parser.add_argument(
-        "--profile", help="tuning profile of the family, see `busbar site env` (default: none)"
-    )
-    parser.add_argument(
-        "--env",
-        action="append",
-        metavar="NAME=VALUE",
-        help="environment of the run instead of the site's; repeatable; --env '' for an empty one",
-    )
-    parser.add_argument("--lane", help="UCX lane: ucx-1.14 or ucx-current (default: any)")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw the matrix as .svg")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_run)
 
 
-def _run(args: argparse.Namespace) -> int:
+def _expect(args: argparse.Namespace) -> int:
+    """Print limit and band of a benchmark on a site.
+
+    Prints limit, low, typical and high, the path of the data, and the source of each number.
+    Without --from and --to, prints the matrix of all pairs for a point-to-point benchmark. If no
+    data supports a band, prints the limit and the reason.
+
+    Exit status: 0 printed, 2 invalid input.
+
+    Examples:
+
+        busbar expect --site mi250x
+        busbar expect --site p5 --bench all_reduce --nodes 2 --bytes 2G
+    """
     site = sites.load(args.site)
     if (args.src is None) != (args.dst is None):
         raise BusbarError("--from and --to must be given together", hint="give both or neither")
@@ -110,8 +118,8 @@ def _run(args: argparse.Namespace) -> int:
         "harness": harnesses(site),
         "protocol": list(PROTOCOLS),
     }
-    for option, names in choices.items():
-        refuse_unknown(site, option, getattr(args, option), names)
+    for key, names in choices.items():
+        refuse_unknown(site, key, getattr(args, key), names)
     if args.plot:
         from busbar.report.expected import check_name  # noqa: PLC0415 - only with --plot
 
@@ -153,11 +161,11 @@ def _refuse_inapplicable(args: argparse.Namespace) -> None:
     else:
         applies = {"several ranks"} | ({"collectives"} if args.bench in COLLECTIVES else set())
     names = {"src": "from", "dst": "to"}
-    for option, kind in _ONLY_FOR.items():
-        if getattr(args, option) is not None and kind not in applies:
+    for key, kind in _ONLY_FOR.items():
+        if getattr(args, key) is not None and kind not in applies:
             raise BusbarError(
                 f"does not apply to {args.bench}, only to benchmarks of {kind}",
-                where=f"--{names.get(option, option)}",
+                where=f"--{names.get(key, key)}",
                 hint="omit it",
             )
     if args.engine and args.nodes > 1:

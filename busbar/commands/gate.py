@@ -12,10 +12,12 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
+from busbar.arguments import option
 from busbar.boundary import replace_file
+from busbar.commands.declare import command
 from busbar.errors import BusbarError
 from busbar.gate import site as compiled
-from busbar.gate.command import DESCRIPTION, add_options, run_gate
+from busbar.gate.command import OPTIONS, run_gate
 from busbar.gate.copies import NBYTES
 from busbar.gate.site import (
     UNKNOWN_XID,
@@ -40,21 +42,23 @@ _BITS = 8
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar gate``."""
-    parser: argparse.ArgumentParser = subparsers.add_parser("gate", description=DESCRIPTION)
-    parser.add_argument(
-        "--site",
-        help="name or directory of the site, or a compiled one, whose name ends in .json"
-        " (default: the site with the name of the cluster)",
+    command(
+        subparsers,
+        _run,
+        option(
+            "--site SITE",
+            "name or directory of the site, or a compiled one, whose name ends in .json (default:"
+            " the site with the name of the cluster)",
+        ),
+        *OPTIONS,
+        option(
+            "--compile FILE",
+            "write all that the gate needs of --site to FILE, which python -I -m busbar.gate reads"
+            " in no time, and exit",
+        ),
+        name="gate",
+        documented=run_gate,
     )
-    add_options(parser)
-    parser.add_argument(
-        "--compile",
-        type=Path,
-        metavar="FILE",
-        help="write all that the gate needs of --site to FILE, which python -I -m busbar.gate"
-        " reads in no time, and exit",
-    )
-    parser.set_defaults(run=_run)
 
 
 def _run(args: argparse.Namespace) -> int:

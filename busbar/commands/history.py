@@ -8,122 +8,65 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from busbar.arguments import option
+from busbar.check.calibrate import FEWEST_RUNS
 from busbar.commands import history_show as show
+from busbar.commands.declare import JSON, command, group
+from busbar.commands.option_types import iso_time
 from busbar.document import to_json
 from busbar.errors import BusbarError, several
 from busbar.history import importing
-from busbar.history.baseline import BaselineFiles, baseline
+from busbar.history.baseline import baseline
 from busbar.history.compare import compare
 from busbar.history.events import Changes, find_events
-from busbar.history.model import Event, HistorySeries, HistoryShow, NightSeries
+from busbar.history.model import HistorySeries, HistoryShow, NightSeries
 from busbar.history.read import history, read_series
 from busbar.history.store import HistoryList, HistoryStore, Pruned
 from busbar.terminal import stderr, stdout
-from busbar.units import seconds
 
 _D = TypeVar("_D")
 EXIT_FOUND = 1
-_FEWEST_NIGHTS = 3
+
+
+_SITE = option("--site SITE", "only this site", default="")
+_SINCE = option("--since TIME", "only since then, ISO 8601", type=iso_time)
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``busbar history``."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
+    """Add ``busbar history`` and its actions."""
+    commands = group(
+        subparsers,
         "history",
-        description=(
-            "Read what ReFrame has stored of the runs of busbar check, and what was imported."
-            " Both are in ~/.reframe/reports, or in the directory that BUSBAR_HISTORY names."
-            " Exit status: 0 done, 1 of changes if a series became worse, 2 invalid input."
-        ),
+        "Read what ReFrame has stored of the runs of busbar check, and what was imported. Both are"
+        " in ~/.reframe/reports, or in the directory that BUSBAR_HISTORY names.",
     )
-    commands = parser.add_subparsers(dest="action", required=True, metavar="COMMAND")
-    _add_import(commands)
-    listed = _add(commands, "list", _list, "list the sessions and the imported files")
-    _add_range(listed)
-    shown = _add(commands, "show", _show, "show series with their last and typical readings")
-    _add_range(shown)
-    shown.add_argument("words", nargs="*", metavar="WORD", help="only series with these words")
-    compared = _add(commands, "compare", _compare, "compare two selections, series by series")
-    for name in ("a", "b"):
-        compared.add_argument(
-            name,
-            metavar=name.upper(),
-            help="a session, a time as in 2026-01-01..2026-02-01, or a value of a series or of"
-            " provenance, as in delivery=spack, lane=ucx-1.14, driver=570.86.15",
-        )
-    compared.add_argument("--site", default="", help="only this site")
-    changed = _add(
-        commands, "changes", _changes, "name what changed, when, and what differed then"
+    command(commands, _changes, _SITE, _SINCE, JSON)
+    words = option("WORD...", "only series with these words", dest="words")
+    command(commands, _show, words, _SITE, _SINCE, JSON)
+    selection = (
+        "a session, a time as in 2026-01-01..2026-02-01, or a value of a series or of provenance,"
+        " as in delivery=spack, lane=ucx-1.14, driver=570.86.15"
     )
-    _add_range(changed)
-    based = _add(
-        commands, "baseline", _baseline, "write nights without a change for busbar site calibrate"
-    )
-    based.add_argument("--site", required=True, help="name of the site")
-    based.add_argument(
-        "--nights", type=_count, default=14, metavar="N", help="the last N (default: %(default)s)"
-    )
-    based.add_argument(
-        "--output", type=Path, required=True, metavar="DIR", help="directory for the files"
-    )
-    pruned = _add(commands, "prune", _prune, "remove old readings from the history")
-    pruned.add_argument(
-        "--before",
-        type=_time,
-        required=True,
-        metavar="TIME",
-        help="remove readings before this time, ISO 8601",
-    )
-
-
-def _add(commands: Any, name: str, run: Any, summary: str) -> argparse.ArgumentParser:
-    found = "1 if a series became worse, " if name == "changes" else ""
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=f"{summary[0].upper()}{summary[1:]}."
-        f" Exit status: 0 done, {found}2 invalid input.",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(run=run)
-    return parser
-
-
-def _add_import(commands: Any) -> None:
-    parser = _add(
+    command(commands, _compare, option("A", selection), option("B", selection), _SITE, JSON)
+    command(commands, _list, _SITE, _SINCE, JSON)
+    command(
         commands,
-        "import",
         _import,
-        "add readings of files: JSON lines, results.json,"
-        " reports and performance logs of ReFrame, outputs of nccl-tests and OSU",
+        option("FILE...", "files to read", dest="files", nargs="+"),
+        option("--site SITE", "for files that do not name it", default=""),
+        option("--partition NAME", "for files that do not name it", default=""),
+        option("--node NODE", "for outputs that do not name it", default=""),
+        option(
+            "--time TIME",
+            "time of outputs, ISO 8601 (default: when the file was changed)",
+            type=iso_time,
+        ),
+        JSON,
     )
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="files to read")
-    parser.add_argument("--site", default="", help="for files that do not name it")
-    parser.add_argument("--partition", default="", help="for files that do not name it")
-    parser.add_argument("--node", default="", help="for outputs that do not name it")
-    parser.add_argument(
-        "--time",
-        type=_time,
-        help="time of outputs, ISO 8601 (default: when the file was changed)",
+    before = option(
+        "--before TIME", "remove readings before this time, ISO 8601", type=iso_time, required=True
     )
-
-
-def _add_range(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--site", default="", help="only this site")
-    parser.add_argument("--since", type=_time, metavar="TIME", help="only since then, ISO 8601")
-
-
-def _time(text: str) -> float:
-    try:
-        return seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or int(text[:9]) < _FEWEST_NIGHTS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from {_FEWEST_NIGHTS}")
-    return int(text[:9])
+    command(commands, _prune, before, JSON)
 
 
 def _print(args: argparse.Namespace, document: _D, as_text: Callable[[_D], None]) -> None:
@@ -134,6 +77,18 @@ def _print(args: argparse.Namespace, document: _D, as_text: Callable[[_D], None]
 
 
 def _import(args: argparse.Namespace) -> int:
+    """Add readings of files to the history.
+
+    Reads JSON lines, results.json, reports and performance logs of ReFrame, outputs of nccl-tests
+    and OSU.
+
+    Exit status: 0 done, 2 invalid input.
+
+    Examples:
+
+        busbar history import results.json
+        busbar history import --site alpha --node n7 --time 2026-01-31T04:00 nccl-*.out
+    """
     place = importing.ImportPlace(args.site, args.partition, args.node, args.time)
     done, errors = [], []
     with history(to_write=True) as store:
@@ -150,6 +105,15 @@ def _import(args: argparse.Namespace) -> int:
 
 
 def _list(args: argparse.Namespace) -> int:
+    """List the sessions and the imported files.
+
+    Exit status: 0 done, 2 invalid input.
+
+    Examples:
+
+        busbar history list
+        busbar history list --site alpha --since 2026-01-01
+    """
     with history() as store:
         _series(store, args.site)
         sources = [
@@ -163,6 +127,15 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _show(args: argparse.Namespace) -> int:
+    """Show series with their last and typical readings.
+
+    Exit status: 0 done, 2 invalid input.
+
+    Examples:
+
+        busbar history show --site alpha
+        busbar history show n7 all_reduce --json
+    """
     with history() as store:
         found = _series(store, args.site, args.since)
         facts = store.provenance()
@@ -186,15 +159,16 @@ def _series(store: HistoryStore, site: str, since: float | None = None) -> list[
     return found
 
 
-def _events(
-    args: argparse.Namespace, store: HistoryStore
-) -> tuple[list[NightSeries], list[Event]]:
-    found = _series(store, args.site)
-    since = getattr(args, "since", None)
-    return found, find_events(found, store.provenance(), since)
-
-
 def _compare(args: argparse.Namespace) -> int:
+    """Compare two selections, series by series.
+
+    Exit status: 0 done, 2 invalid input.
+
+    Examples:
+
+        busbar history compare 2026-01-01..2026-02-01 2026-02-01..
+        busbar history compare driver=570.86.15 driver=580.65.06 --site alpha
+    """
     with history() as store:
         found = compare(store, args.a, args.b, args.site)
     _print(args, found, show.compared)
@@ -202,44 +176,56 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _changes(args: argparse.Namespace) -> int:
+    """Name what changed, when, and what differed then.
+
+    Exit status: 0 done, 1 if a series became worse, 2 invalid input.
+
+    Examples:
+
+        busbar history changes --site alpha
+        busbar history changes --since 2026-01-01 --json
+    """
     with history() as store:
-        series, events = _events(args, store)
-        _warn_if_not_kept(store)
+        series = _series(store, args.site)
+        events = find_events(series, store.provenance(), args.since)
+        if not store.kept:
+            what = f"{store.path} cannot be written; sessions are read anew"
+            stderr().line(f"busbar history: {what}")
     _print(args, Changes.of(events, series), show.changes)
     return EXIT_FOUND if any(event.worse for event in events) else 0
 
 
-def _warn_if_not_kept(store: HistoryStore) -> None:
-    if not store.kept:
-        stderr().line(f"busbar history: {store.path} cannot be written; sessions are read anew")
-
-
-def _baseline(args: argparse.Namespace) -> int:
+def nights_of(site: str, nights: int, output: Path) -> tuple[list[Path], list[str]]:
+    """Write the last nights for `busbar site calibrate`; return the files, and remarks."""
     with history() as store:
-        series, events = _events(args, store)
-        found = baseline(args.site, series, events, args.nights)
+        series = _series(store, site)
+        found = baseline(site, series, find_events(series, store.provenance()), nights)
     if not (found.documents or found.left_out or found.too_new):
         raise BusbarError(
             "has no readings that bands are made of",
-            where=f"site {args.site}",
+            where=f"site {site}",
             hint="run busbar check; JSON lines and outputs do not say what a band needs",
         )
-    if len(found.documents) < _FEWEST_NIGHTS:
+    if len(found.documents) < FEWEST_RUNS:
         raise BusbarError(
             f"{len(found.documents)} nights without a change and within their bands, at least"
-            f" {_FEWEST_NIGHTS} are needed ({found.left_out} had readings outside of them)",
-            where=f"site {args.site}",
-            hint="give more --nights, or see busbar history changes",
+            f" {FEWEST_RUNS} are needed ({found.left_out} had readings outside of them)",
+            where=f"site {site}",
+            hint="give more nights, or see busbar history changes",
         )
-    files = show.write_documents(found, args.output)
-    document = BaselineFiles(
-        site=args.site, files=files, left_out=found.left_out, too_new=found.too_new
-    )
-    _print(args, document, show.baseline)
-    return 0
+    return show.write_documents(found, output)
 
 
 def _prune(args: argparse.Namespace) -> int:
+    """Remove old readings from the history.
+
+    Exit status: 0 done, 2 invalid input.
+
+    Examples:
+
+        busbar history prune --before 2024-01-01
+        busbar history prune --before 2024-01-01T00:00 --json
+    """
     with history(to_write=True) as store:
         before = store.path.stat().st_size
         count = store.prune(args.before)

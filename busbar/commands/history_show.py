@@ -10,7 +10,7 @@ from statistics import median_high
 from busbar.boundary import output_directory, replace_file
 from busbar.document import to_json
 from busbar.errors import file_error
-from busbar.history.baseline import Baseline, BaselineFiles
+from busbar.history.baseline import Baseline
 from busbar.history.compare import Comparison
 from busbar.history.events import Changes
 from busbar.history.importing import Imports
@@ -124,27 +124,18 @@ def _sentence(change: Change) -> str:
     )
 
 
-def write_documents(found: Baseline, directory: Path) -> tuple[str, ...]:
-    """Write the nights of a baseline; return the files."""
+def write_documents(found: Baseline, directory: Path) -> tuple[list[Path], list[str]]:
+    """Write the nights of a baseline; return the files, and what they leave out."""
     directory = output_directory(directory, "--output")
     files = []
     for document in found.documents:
         path = directory / f"night-{document.time[:10]}.json"
         with file_error("cannot be written", path, "choose another --output"):
             replace_file(path, json.dumps(to_json(document), indent=1) + "\n")
-        files.append(str(path))
-    return tuple(files)
-
-
-def baseline(document: BaselineFiles) -> None:
-    """Print what was written."""
-    out, files = stdout(), document.files
-    left_out = document.left_out
-    out.line(f"wrote {len(files)} nights; {left_out} had readings outside of their band")
-    for key in document.too_new[:_MOST_CHANGES]:
-        out.line(f"left out, as it changed: {key.name}")
-    directory = Path(files[0]).parent
-    out.line(f"next, run: busbar site calibrate --site {document.site} {directory}/*.json")
+        files.append(path)
+    lines = [f"{len(files)} nights; {found.left_out} had readings outside of their band"]
+    lines += [f"left out, as it changed: {key.name}" for key in found.too_new[:_MOST_CHANGES]]
+    return files, lines
 
 
 def pruned(document: Pruned) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.arguments import option
 from busbar.boundary import replace_file
 from busbar.check.default_site import default_site
 from busbar.check.processes import Interruption
@@ -31,16 +32,8 @@ from busbar.cluster.nightly.output import summary
 from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.run import Runner
 from busbar.cluster.nightly.stages import NightJob
-from busbar.commands.cluster_options import (
-    add_job,
-    add_limit,
-    add_site,
-    add_stack,
-    choice_of,
-    output_of,
-    tell,
-    wish_of,
-)
+from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
+from busbar.commands.declare import JOB, JSON, LIMIT, SITE, STACK, command, output
 from busbar.commands.option_types import above_zero, natural, positive
 from busbar.document import to_json
 from busbar.errors import BusbarError
@@ -48,7 +41,7 @@ from busbar.report.junit import junit_of_night
 from busbar.slurm.lock import one_night
 from busbar.slurm.options import granted
 from busbar.terminal import stdout
-from busbar.verdict import EXIT_STATUSES, exit_status
+from busbar.verdict import exit_status
 
 _CHOICES = ("gate", "sweep", "check")
 _HOUR_S = 3600
@@ -58,68 +51,48 @@ _MOST_AGE = timedelta(days=1)
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar nightly``."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "nightly",
-        description=(
-            "Test a partition of Slurm in stages, one after the other: busbar gate on each node,"
-            " busbar sweep run, busbar check on every node, and its nightly set on a sample of"
-            " them. Nodes that fail the gate are left out of the other stages. Inside a job its"
-            " nodes are tested, else each stage submits its own jobs. Ends with a report and a"
-            f" summary. {EXIT_STATUSES} 128 + N after signal N. The verdict is the worst of all"
-            " stages."
+    command(
+        subparsers,
+        nightly,
+        SITE,
+        JOB,
+        STACK,
+        LIMIT,
+        option(
+            "--stages LIST",
+            "stages to run: some of gate,sweep,check (default: all)",
+            type=_stages,
+            default=_CHOICES,
         ),
+        option(
+            "--sample N",
+            "nodes for the nightly set of the checks, others each day; 0 for none",
+            type=natural,
+            default=2,
+        ),
+        option(
+            "--max-hours H",
+            "end the running stage after this time, and begin no other; the report is still"
+            " written (default: no limit)",
+            type=above_zero,
+        ),
+        option(
+            "--resume",
+            "continue the last night in --output, if it began less than a day ago: stages that"
+            " finished are not repeated",
+        ),
+        output(
+            "busbar-nightly", "directory of the nights, one directory each; all nodes mount it"
+        ),
+        option(
+            "--keep N",
+            "remove the oldest finished nights beyond this number; the history keeps their"
+            " readings (default: keep all)",
+            type=positive,
+        ),
+        option("--junit FILE", "write a JUnit file of stages and checks"),
+        JSON,
     )
-    add_site(parser)
-    add_job(parser)
-    add_stack(parser)
-    add_limit(parser)
-    parser.add_argument(
-        "--stages",
-        type=_stages,
-        default=_CHOICES,
-        metavar="LIST",
-        help="stages to run: some of gate,sweep,check (default: all)",
-    )
-    parser.add_argument(
-        "--sample",
-        type=natural,
-        default=2,
-        metavar="N",
-        help="nodes for the nightly set of the checks, others each day; 0 for none (default: 2)",
-    )
-    parser.add_argument(
-        "--max-hours",
-        type=above_zero,
-        metavar="H",
-        help="end the running stage after this time, and begin no other; the report is still"
-        " written (default: no limit)",
-    )
-    parser.add_argument(
-        "--resume",
-        action="store_true",
-        help="continue the last night in --output, if it began less than a day ago: stages that"
-        " finished are not repeated",
-    )
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("busbar-nightly"),
-        metavar="DIR",
-        help="directory of the nights, one directory each; all nodes mount it (default:"
-        " %(default)s)",
-    )
-    parser.add_argument(
-        "--keep",
-        type=positive,
-        metavar="N",
-        help="remove the oldest finished nights beyond this number; the history keeps their"
-        " readings (default: keep all)",
-    )
-    parser.add_argument(
-        "--junit", type=Path, metavar="FILE", help="write a JUnit file of stages and checks"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.set_defaults(run=_run)
 
 
 def _stages(text: str) -> tuple[str, ...]:
@@ -131,7 +104,21 @@ def _stages(text: str) -> tuple[str, ...]:
     return tuple(name for name in _CHOICES if name in words)
 
 
-def _run(args: argparse.Namespace) -> int:
+def nightly(args: argparse.Namespace) -> int:
+    """Gate, sweep and check a partition of Slurm, one after the other.
+
+    Runs busbar gate on each node, busbar sweep run, busbar check on every node, and its nightly
+    set on a sample of them. Nodes that fail the gate are left out of the other stages. Inside a
+    job its nodes are tested, else each stage submits its own jobs. Ends with a report and a
+    summary.
+
+    {EXIT_STATUSES} 128 + N after signal N. The verdict is the worst of all stages.
+
+    Examples:
+
+        busbar nightly --site alpha --partition gpu --output /shared/busbar/gpu
+        busbar nightly --site alpha --stages gate,check --max-hours 4 --max-pending 3h
+    """
     begun = time.monotonic()
     with output_of(args) as output, own(output):
         refuse_without_space(output)

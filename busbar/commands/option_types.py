@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import re
 
+from busbar import units
 from busbar.parse import numbers
 
 _MOST_SECONDS = 10**9
@@ -55,3 +56,11 @@ def seconds(text: str) -> int:
     if not is_time or not 0 < number <= _MOST_SECONDS:
         raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10m or 1h30m")
     return number
+
+
+def iso_time(text: str) -> float:
+    """Return a time of ISO 8601 in seconds since 1970."""
+    try:
+        return units.seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.arguments import option
+from busbar.commands.declare import JSON, command
 from busbar.document import to_json
 from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
@@ -20,45 +22,47 @@ _COLOR = {Status.READY: "green", Status.SLOW: "yellow", Status.BROKEN: "red"}
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar preflight``."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "preflight",
-        description=(
-            "Read the image (a SIF or a sandbox) and this host; nothing is executed. Exit status:"
-            " 0 ready, 1 slow or broken, 2 invalid input."
+    command(
+        subparsers,
+        preflight,
+        option("IMAGE", "a SIF or a sandbox directory", type=Path),
+        option(
+            "--site SITE",
+            "name or directory of the site, which states the GPUs, fabric and launcher that the"
+            " image has to support",
+            required=True,
         ),
+        option(
+            "--program PATH",
+            "program in the image that will run (default: gpu_aware, if Busbar built the image)",
+            type=str,
+        ),
+        option(
+            "--inject DIR...",
+            "library directory of the host to use in the container (default on Cray: detected)",
+            type=str,
+        ),
+        option(
+            "--host-root DIR",
+            "root file system of a compute node, as diskless clusters keep it",
+            default="/",
+        ),
+        JSON,
     )
-    parser.add_argument("image", type=Path, metavar="IMAGE", help="a SIF or a sandbox directory")
-    parser.add_argument(
-        "--site",
-        required=True,
-        help="name or directory of the site, which states the GPUs, fabric and launcher that the"
-        " image has to support",
-    )
-    parser.add_argument(
-        "--program",
-        metavar="PATH",
-        help="program in the image that will run (default: gpu_aware, if Busbar built the image)",
-    )
-    parser.add_argument(
-        "--inject",
-        action="append",
-        default=[],
-        metavar="DIR",
-        help="library directory of the host to use in the container (repeatable; default on Cray:"
-        " detected)",
-    )
-    parser.add_argument(
-        "--host-root",
-        type=Path,
-        default=Path("/"),
-        metavar="DIR",
-        help="root file system of a compute node, as diskless clusters keep it (default: /)",
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.set_defaults(run=_run)
 
 
-def _run(args: argparse.Namespace) -> int:
+def preflight(args: argparse.Namespace) -> int:
+    """Check before a job whether an image runs at full speed on a site.
+
+    Reads the image (a SIF or a sandbox) and this host; nothing is executed.
+
+    Exit status: 0 ready, 1 slow or broken, 2 invalid input.
+
+    Examples:
+
+        busbar preflight --site h200x4 pytorch.sif
+        busbar preflight --site alpha --program /usr/bin/osu_bw image.sif
+    """
     site = sites.load(args.site)
     host = gather(args.host_root, site)
     contents = Contents.of_file(args.image)

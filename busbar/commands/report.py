@@ -10,9 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.arguments import option
 from busbar.boundary import replace_file
 from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.sweep.document import read_sweep
+from busbar.commands.declare import PROMETHEUS, command, topology
+from busbar.commands.option_types import iso_time
 from busbar.detect.detected import NAME as DETECTED
 from busbar.errors import BusbarError, file_error
 from busbar.report.fleet import Fleet
@@ -26,7 +29,6 @@ from busbar.site import Site
 from busbar.site.model import NAME_PATTERN
 from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stderr, stdout
-from busbar.units import seconds
 from busbar.verdict import Verdict, worst
 
 _DEFAULT = Path("busbar-report/results.json")
@@ -35,66 +37,52 @@ _ELSEWHERE = "choose another place"
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar report``."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "report",
-        description=(
-            "Write pages that show the results of a run: what is wrong and since when, each check"
-            " with its band and limit. They need no network and no server. Exit status: 0 written,"
-            " whatever the verdict, 2 invalid input or nothing to do."
+    command(
+        subparsers,
+        report,
+        option(
+            "RESULTS...",
+            f"results.json of a run (default: {_DEFAULT}). With several files, the last run is"
+            " shown and compared with the run before it",
+            type=Path,
         ),
+        option("--site SITE", "name or directory of the site (default: the site of the results)"),
+        option(
+            "--since TIME",
+            "draw nights and changes of the history since then only, ISO 8601",
+            type=iso_time,
+        ),
+        option("--output DIR", "write index.html and a page for each check"),
+        PROMETHEUS,
+        option("--mail", "print one screen of text for mail or chat"),
+        option(
+            "--sweep FILE",
+            "also draw the nodes of a sweep: what busbar sweep run or analyse --json printed",
+        ),
+        option(
+            "--rows FILE",
+            "results.jsonl of that sweep, with its rates: without it the good nodes are not drawn",
+        ),
+        topology("default: the nodes of the sweep are not drawn by leaf"),
     )
-    parser.add_argument(
-        "results",
-        nargs="*",
-        type=Path,
-        metavar="RESULTS",
-        help=f"results.json of a run (default: {_DEFAULT}). With several files, the last run is"
-        " shown and compared with the run before it",
-    )
-    parser.add_argument(
-        "--site", help="name or directory of the site (default: the site of the results)"
-    )
-    parser.add_argument(
-        "--since",
-        type=_time,
-        metavar="TIME",
-        help="draw nights and changes of the history since then only, ISO 8601",
-    )
-    parser.add_argument(
-        "--output", type=Path, metavar="DIR", help="write index.html and a page for each check"
-    )
-    parser.add_argument(
-        "--prometheus", type=Path, metavar="FILE", help="write metrics for node_exporter"
-    )
-    parser.add_argument(
-        "--summary", action="store_true", help="print one screen of text for mail or chat"
-    )
-    parser.add_argument(
-        "--sweep",
-        type=Path,
-        metavar="FILE",
-        help="also draw the nodes of a sweep: what busbar sweep analyse --json printed",
-    )
-    parser.add_argument(
-        "--rows",
-        type=Path,
-        metavar="FILE",
-        help="results.jsonl of that sweep: without it the good nodes are not drawn",
-    )
-    parser.add_argument(
-        "--topology",
-        type=Path,
-        metavar="FILE",
-        help="topology.conf or topology.yaml of Slurm: the nodes of the sweep are drawn by leaf",
-    )
-    parser.set_defaults(run=_run)
 
 
-def _run(args: argparse.Namespace) -> int:
-    if not (args.output or args.prometheus or args.summary):
-        raise BusbarError(
-            "nothing to do", hint="give --output DIR, --prometheus FILE or --summary"
-        )
+def report(args: argparse.Namespace) -> int:
+    """Write pages, mail or metrics from the results of runs.
+
+    The pages show the results of a run: what is wrong and since when, each check with its band and
+    limit. They need no network and no server.
+
+    Exit status: 0 written, whatever the verdict, 2 invalid input or nothing to do.
+
+    Examples:
+
+        busbar report --output pages
+        busbar report /shared/busbar/*/check/results.json --site alpha --mail
+        busbar report --site alpha --sweep sweep.json --rows results.jsonl --output pages
+    """
+    if not (args.output or args.prometheus or args.mail):
+        raise BusbarError("nothing to do", hint="give --output DIR, --prometheus FILE or --mail")
     page = _page(args)
     if args.output:
         with file_error("cannot be written", args.output, _ELSEWHERE):
@@ -103,7 +91,7 @@ def _run(args: argparse.Namespace) -> int:
             _write(args.output / name, text)
     if args.prometheus:
         _write(args.prometheus, metrics(page.run))
-    if args.summary:
+    if args.mail:
         for line in mail(page):
             stdout().line(line)
     elif args.output:
@@ -117,10 +105,10 @@ def _write(path: Path, text: str) -> None:
 
 
 def _page(args: argparse.Namespace) -> Page:
-    for option in ("rows", "topology"):
-        if getattr(args, option) and not args.sweep:
+    for name in ("rows", "topology"):
+        if getattr(args, name) and not args.sweep:
             what = "needs the verdict of the sweep"
-            raise BusbarError(what, where=f"--{option}", hint="give --sweep")
+            raise BusbarError(what, where=f"--{name}", hint="give --sweep")
     sweep = _sweep(args) if args.sweep else None
     runs = _runs(args)
     run = runs[-1] if runs else None
@@ -135,15 +123,8 @@ def _page(args: argparse.Namespace) -> Page:
 
 def _sweep(args: argparse.Namespace) -> Fleet:
     rates = read_rates(args.rows) if args.rows else {}
-    topology = read_topology(args.topology) if args.topology else SwitchTopology()
-    return map_of(read_sweep(args.sweep), rates, topology.leaf_of)
-
-
-def _time(text: str) -> float:
-    try:
-        return seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    switches = read_topology(args.topology) if args.topology else SwitchTopology()
+    return map_of(read_sweep(args.sweep), rates, switches.leaf_of)
 
 
 def _without_checks(name: str, known: Past, sweep: Fleet | None) -> Snapshot:

@@ -3,22 +3,15 @@
 
 from __future__ import annotations
 
-import argparse
-from types import ModuleType
 from typing import Any
 
 from busbar.commands import sweep_analyse, sweep_plan, sweep_run
-
-_ACTIONS: tuple[ModuleType, ...] = (sweep_plan, sweep_run, sweep_analyse)
-"""One module for each action, in the order of ``busbar sweep --help``; each has `add_parser`."""
+from busbar.commands.declare import group
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``busbar sweep`` and its actions."""
-    parser: argparse.ArgumentParser = subparsers.add_parser(
-        "sweep",
-        description="Measure all nodes in pairs at the same time, and name what is slow.",
-    )
-    actions = parser.add_subparsers(dest="sweep_command", required=True, metavar="ACTION")
-    for action in _ACTIONS:
+    """Add ``busbar sweep`` and its actions, of which `run` does all that the others do."""
+    text = "Measure all nodes in pairs at the same time, and name what is slow."
+    actions = group(subparsers, "sweep", text)
+    for action in (sweep_run, sweep_plan, sweep_analyse):
         action.add_parser(actions)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
+from busbar.arguments import option
 from busbar.boundary import replace_file
 from busbar.check.default_site import default_site
 from busbar.check.processes import Interrupted, Interruption
@@ -18,19 +19,21 @@ from busbar.cluster.measure import drain
 from busbar.cluster.measure.program import prepare
 from busbar.cluster.measure.run import SweepOutcome, SweepRequest, SweepRunner
 from busbar.cluster.measure.store import PLAN, RESULTS
-from busbar.commands.cluster_options import (
-    add_job,
-    add_limit,
-    add_site,
-    add_stack,
-    add_topology,
-    choice_of,
-    output_of,
-    tell,
-    wish_of,
+from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
+from busbar.commands.declare import (
+    JOB,
+    JSON,
+    LIMIT,
+    NODELIST,
+    SITE,
+    STACK,
+    command,
+    output,
+    topology,
 )
-from busbar.commands.option_types import above_zero, natural, positive, seconds
-from busbar.commands.sweep_analyse import add_tolerance
+from busbar.commands.option_types import above_zero, positive, seconds
+from busbar.commands.sweep_analyse import TOLERANCE
+from busbar.commands.sweep_plan import SEED
 from busbar.commands.sweep_report import document, print_outcome
 from busbar.data import busbar
 from busbar.document import to_json
@@ -39,7 +42,7 @@ from busbar.slurm.client import Slurm
 from busbar.slurm.options import Grant, Wish, granted, run_in_job
 from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stdout
-from busbar.verdict import EXIT_STATUSES, Verdict, exit_status
+from busbar.verdict import Verdict, exit_status
 
 _MOST_ROUNDS = 8
 _FEWEST = 2
@@ -52,72 +55,54 @@ _END_S = 45
 
 def add_parser(actions: Any) -> None:
     """Add ``busbar sweep run``."""
-    parser: argparse.ArgumentParser = actions.add_parser(
-        "run",
-        help="measure pairs of nodes, round after round, and name what is slow",
-        description=(
-            "Measure the links inside each node, then all nodes in pairs at the same time, by one"
-            " step of Slurm for all rounds, then suspects and accused nodes again. Inside a job"
-            " (salloc, sbatch) its nodes are measured, else a job is submitted on all nodes of the"
-            " partition."
-            " Results are written after each round; --resume continues a sweep that was ended."
-            f" {EXIT_STATUSES} 128 + N after signal N."
+    command(
+        actions,
+        run,
+        SITE,
+        JOB,
+        NODELIST,
+        STACK,
+        topology("default: what scontrol shows"),
+        option(
+            "--rounds R",
+            "rounds of the first pass (default: 8, or one less than the nodes)",
+            type=positive,
         ),
+        SEED,
+        option("--seconds S", "time of one reading and direction", type=above_zero, default=0.25),
+        option(
+            "--deadline TIME",
+            "end within this time, as in 30m or 2h (default: 10 minutes and one more per round)",
+            type=seconds,
+        ),
+        LIMIT,
+        TOLERANCE,
+        output("busbar-sweep", "directory for plan and results; all nodes mount it"),
+        option("--resume", "continue the sweep that is in --output"),
+        option(
+            "--drain-script FILE",
+            "write a script that drains the accused nodes; Busbar does not run it",
+        ),
+        JSON,
+        option("--in-job", argparse.SUPPRESS),
     )
-    add_site(parser)
-    add_job(parser)
-    parser.add_argument(
-        "--nodelist", default="", metavar="NODES", help="only these nodes: n[3-8],n12"
-    )
-    add_stack(parser)
-    _add_measurement(parser)
-    parser.add_argument(
-        "--output",
-        type=Path,
-        default=Path("busbar-sweep"),
-        metavar="DIR",
-        help="directory for plan and results; all nodes mount it (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--resume", action="store_true", help="continue the sweep that is in --output"
-    )
-    parser.add_argument(
-        "--drain-script",
-        type=Path,
-        metavar="FILE",
-        help="write a script that drains the accused nodes; Busbar does not run it",
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-    parser.add_argument("--in-job", action="store_true", help=argparse.SUPPRESS)
-    parser.set_defaults(run=_run)
 
 
-def _add_measurement(parser: argparse.ArgumentParser) -> None:
-    add_topology(parser, "default: what scontrol shows")
-    parser.add_argument(
-        "--rounds",
-        type=positive,
-        metavar="R",
-        help="rounds of the first pass (default: 8, or one less than the nodes)",
-    )
-    parser.add_argument("--seed", type=natural, default=0, help="of the plan (default: 0)")
-    parser.add_argument(
-        "--seconds",
-        type=above_zero,
-        default=0.25,
-        help="time of one reading and direction (default: 0.25)",
-    )
-    parser.add_argument(
-        "--deadline",
-        type=seconds,
-        metavar="TIME",
-        help="end within this time, as in 30m or 2h (default: 10 minutes and one more per round)",
-    )
-    add_limit(parser)
-    add_tolerance(parser)
+def run(args: argparse.Namespace) -> int:
+    """Measure pairs of nodes, round after round, and name what is slow.
 
+    Measures the links inside each node, then all nodes in pairs at the same time, by one step of
+    Slurm for all rounds, then suspects and accused nodes again. Inside a job (salloc, sbatch) its
+    nodes are measured, else a job is submitted on all nodes of the partition. Results are written
+    after each round; --resume continues a sweep that was ended.
 
-def _run(args: argparse.Namespace) -> int:
+    {EXIT_STATUSES} 128 + N after signal N.
+
+    Examples:
+
+        busbar sweep run --site alpha --partition gpu --max-pending 3h
+        busbar sweep run --site alpha --nodelist 'n[3-8],n12' --drain-script drain.sh
+    """
     with output_of(args) as output:
         return _sweep(args, output)
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from pathlib import Path
 
+from busbar.arguments import Parser, described, one_of, option
 from busbar.errors import BusbarError
 from busbar.gate import site as sites
 from busbar.gate.findings import GateDocument
@@ -30,61 +30,12 @@ from busbar.gate.slurm import (
     from_environment,
     resume_node,
 )
-from busbar.plain import Parser, Plain, stderr, stdout
+from busbar.plain import Plain, stderr, stdout
 from busbar.redact import redact
 
 EXIT_FAULT = 1
 _EXIT_USAGE = 2
 _LEAST_S, _MOST_S = 2.0, 3600.0
-DESCRIPTION = (
-    "Read the state of this node and move bytes over each link of its GPUs, and judge both by the"
-    " site. docs/gate.md shows how Slurm runs it. Exit status: 0 the node may take jobs, or"
-    " nothing certain is known against it; 1 a fault that the site enforces; 2 invalid options,"
-    " but 0 in a prolog or epilog, so that a wrong option drains no node."
-)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add all options but that of the site."""
-    parser.add_argument(
-        "--partition",
-        default="",
-        help="partition of this node (default: that of the job)",
-    )
-    parser.add_argument(
-        "--passive", action="store_true", help="only read the state; takes less than 2 s"
-    )
-    parser.add_argument(
-        "--deadline",
-        type=_seconds,
-        default=45.0,
-        metavar="S",
-        help="seconds until the gate reports what it knows (default: %(default)g)",
-    )
-    parser.add_argument(
-        "--drain", action="store_true", help="drain this node by scontrol if it has a fault"
-    )
-    parser.add_argument(
-        "--recheck",
-        action="store_true",
-        help="resume this node if the gate drained it and its fault is gone",
-    )
-    form = parser.add_mutually_exclusive_group()
-    form.add_argument(
-        "--format",
-        choices=["text", "json", "nodeverdict"],
-        default="text",
-        help="output; nodeverdict uses the words of NVIDIA Health Validation (default: text)",
-    )
-    form.add_argument(
-        "--json", dest="format", action="store_const", const="json", help="print JSON"
-    )
-    parser.add_argument(
-        "--prometheus",
-        type=Path,
-        metavar="FILE",
-        help="write metrics for node_exporter's textfile collector; FILE ends in .prom",
-    )
 
 
 def _seconds(text: str) -> float:
@@ -99,6 +50,25 @@ def _seconds(text: str) -> float:
     return value
 
 
+OPTIONS = (
+    option("--partition NAME", "partition of this node (default: that of the job)", default=""),
+    option("--passive", "only read the state; takes less than 2 s"),
+    option(
+        "--deadline S", "seconds until the gate reports what it knows", type=_seconds, default=45
+    ),
+    option("--drain", "drain this node by scontrol if it has a fault"),
+    option("--recheck", "resume this node if the gate drained it and its fault is gone"),
+    one_of(
+        option("--json", "print one JSON document"),
+        option("--nodeverdict", "print JSON in the words of NVIDIA Health Validation"),
+    ),
+    option(
+        "--prometheus FILE", "write metrics for node_exporter's textfile collector; ends in .prom"
+    ),
+)
+"""All options but that of the site."""
+
+
 def usage_status() -> int:
     """Return 2, but 0 in a prolog: a wrong option must not drain a node."""
     hook = os.environ.get("SLURM_SCRIPT_CONTEXT", "").startswith(HOOKS)
@@ -107,14 +77,11 @@ def usage_status() -> int:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the gate without the rest of Busbar."""
-    parser = Parser(prog="busbar-gate", description=DESCRIPTION)
-    parser.add_argument(
-        "--site",
-        type=Path,
-        metavar="FILE",
-        help="what busbar gate --compile wrote (default: judge nothing by a site)",
-    )
-    add_options(parser)
+    _, text = described(run_gate)
+    parser = Parser(prog="busbar-gate", description=text)
+    site = "what busbar gate --compile wrote (default: judge nothing by a site)"
+    for each in (option("--site FILE", site), *OPTIONS):
+        each(parser)
     try:
         args = parser.parse_args(argv)
     except SystemExit as end:
@@ -131,7 +98,21 @@ def run_gate(
     screen: Plain,
     xid: Callable[[int], Xid] | None = None,
 ) -> int:
-    """Run the gate; return EXIT_FAULT for a fault of the node, never for an error of the gate."""
+    """Check in seconds whether this node may take jobs.
+
+    Reads the state of this node, moves bytes over each link of its GPUs, and judges both by the
+    site. docs/gate.md shows how Slurm runs it.
+
+    Exit status: 0 the node may take jobs, or nothing certain is known against it, also after an
+    error of the gate; 1 a fault that the site enforces; 2 invalid options, but 0 in a prolog or
+    epilog, so that a wrong option drains no node.
+
+    Examples:
+
+        busbar gate --site alpha
+        busbar gate --site alpha --passive --json
+        busbar gate --site alpha --compile /etc/busbar/alpha.json
+    """
     status = 0
     try:
         commands = (args.drain + args.recheck) * COMMANDS_S
@@ -169,10 +150,10 @@ def _report(args: argparse.Namespace, result: GateDocument, screen: Plain) -> No
             _complain(f"{args.prometheus}: cannot be written: {error.strerror or error}")
         except BusbarError as error:
             _complain(str(error))
-    if args.format == "text":
-        show(result, screen)
+    if args.json or args.nodeverdict:
+        screen.document(asdict(result if args.json else node_verdict(result)), 2)
     else:
-        screen.document(asdict(result if args.format == "json" else node_verdict(result)), 2)
+        show(result, screen)
 
 
 def _act(args: argparse.Namespace, result: GateDocument, slurm: SlurmContext) -> None:

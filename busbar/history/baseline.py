@@ -10,29 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from busbar.engine.check_document import CheckDocument, ResultRow
 from busbar.history.model import Event, HistoryKey, NightSeries, iso
 from busbar.history.read import DAY_S
 from busbar.site.calibration import SeriesKey
 from busbar.verdict import Verdict
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaselineFiles:
-    """Nights for ``busbar site calibrate``."""
-
-    schema: Literal["busbar-history-baseline/1"] = "busbar-history-baseline/1"
-    """The schema of this document."""
-    site: str
-    """Name of the site."""
-    files: tuple[str, ...]
-    """The files for ``busbar site calibrate``."""
-    left_out: int
-    """Nights with a reading outside of its band."""
-    too_new: tuple[HistoryKey, ...]
-    """Series that changed within these nights; they are not in the files."""
 
 
 @dataclass(frozen=True)

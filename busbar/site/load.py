@@ -69,7 +69,8 @@ def find(name_or_path: str | Path) -> Path:
     raise BusbarError(
         f"no site {name!r}",
         where=":".join(map(str, search_path())),
-        hint=f"known sites: {', '.join(names())}; BUSBAR_SITE_PATH adds directories of sites",
+        hint=suggestion(name, names(), "busbar site list prints the known ones")
+        + " BUSBAR_SITE_PATH adds directories of sites",
     )
 
 

@@ -296,7 +296,7 @@ class Partition(Record):
     exclusive: bool = True
     """Whether Slurm gives a job its nodes alone: others on the node would be measured, too."""
     max_jobs: Count = 1
-    """Jobs that ReFrame submits at once; if it is not set, all jobs of ``--nodes`` at once."""
+    """Jobs that ReFrame submits at once; if it is not set, all jobs of ``--nodelist`` at once."""
     nodes: Count = 1
     """Nodes that a check may use."""
     features: tuple[PartitionFeature, ...] = ()

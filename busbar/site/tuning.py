@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, suggestion
 from busbar.site.delivery import CRAY_STACKS
 from busbar.site.family import Variable
 from busbar.site.load import family
@@ -82,7 +82,7 @@ def refuse_unknown(site: Site, option: str, value: str | None, choices: Sequence
         raise BusbarError(
             f"site {site.name} has no {option} {value!r}",
             where=f"--{option}",
-            hint=f"known: {', '.join(choices) or 'none'}",
+            hint=suggestion(value, choices),
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from textwrap import dedent
 
 from busbar import cli, commands
 
@@ -21,8 +22,7 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
     rows, below = [], []
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
-            helps = {each.dest: each.help for each in action._choices_actions}
-            below = [(child, helps.get(name)) for name, child in action.choices.items()]
+            below = list(action.choices.values())
             continue
         if action.help == argparse.SUPPRESS:
             continue
@@ -32,11 +32,11 @@ def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
             choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else ""
             value = f" {action.metavar or choices or action.dest.upper()}"
         text = (action.help or "") % {**vars(action), "prog": parser.prog}
-        choices = f" One of {quoted(action.choices)}." if action.choices and not value else ""
-        rows.append((quoted(f"{word}{value}" for word in words), plain(text) + choices))
+        rows.append((quoted(f"{word}{value}" for word in words), plain(text)))
     yield from table(("option", "meaning"), rows)
-    for child, summary in below:
+    for child in below:
         yield from (f"## `{child.prog}`", "")
-        if description := child.description or summary:
-            yield from (plain(description[0].upper() + description[1:]), "")
+        for part in (child.description or "").split("\n\n"):
+            example = f"```\n{dedent(part)}\n```" if part.startswith(" ") else plain(part)
+            yield from (example, "")
         yield from _commands(child)

@@ -21,7 +21,6 @@ from busbar.expect.show import ExpectDocument, MatrixDocument
 from busbar.explain.model import Explanation
 from busbar.gate.findings import GateDocument
 from busbar.gate.output import NodeVerdictDocument
-from busbar.history.baseline import BaselineFiles
 from busbar.history.compare import Comparison
 from busbar.history.events import Changes
 from busbar.history.importing import Imports
@@ -73,9 +72,9 @@ DOCUMENTS = (
     JsonDocument("busbar-explain/1", "busbar explain --json", Explanation | list[Explanation]),
     JsonDocument("busbar-expect/1", "busbar expect --json", ExpectDocument | MatrixDocument),
     JsonDocument("busbar-preflight/1", "busbar preflight --json", PreflightReport),
-    JsonDocument("busbar-gate/1", "busbar gate --format json", GateDocument),
+    JsonDocument("busbar-gate/1", "busbar gate --json", GateDocument),
     JsonDocument("busbar-nightly/1", "busbar nightly --json", NightlyDocument),
-    JsonDocument("busbar-nodeverdict/1", "busbar gate --format nodeverdict", NodeVerdictDocument),
+    JsonDocument("busbar-nodeverdict/1", "busbar gate --nodeverdict", NodeVerdictDocument),
     JsonDocument("busbar-site-list/1", "busbar site list --json", list[ListedSite]),
     JsonDocument("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),
     JsonDocument("busbar-calibration/1", "busbar site calibrate --json", CalibrationResult),
@@ -89,7 +88,6 @@ DOCUMENTS = (
     JsonDocument("busbar-history-show/1", "busbar history show --json", HistoryShow),
     JsonDocument("busbar-history-compare/1", "busbar history compare --json", Comparison),
     JsonDocument("busbar-history-import/1", "busbar history import --json", Imports),
-    JsonDocument("busbar-history-baseline/1", "busbar history baseline --json", BaselineFiles),
     JsonDocument("busbar-history-prune/1", "busbar history prune --json", Pruned),
     JsonDocument("busbar-sweep/1", "busbar sweep analyse --json", Analysis),
     JsonDocument("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),

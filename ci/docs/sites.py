@@ -16,7 +16,8 @@ INTRO = """\
 # Sites that ship
 
 A site stands for a type of system; account, queues and names of ports differ.
-`busbar site show NAME` prints all facts of one, and `busbar site new MINE --like NAME` copies it.
+`busbar site show NAME` prints all facts of one, and
+`busbar site detect --like NAME --output DIR/MINE` copies it.
 [sites.md](../sites.md#expectations) explains the proof.
 """
 

@@ -50,7 +50,7 @@ spack)
         site=${site:-$("$python" -c "import runpy; print(runpy.run_path('ci/images/render.py')['SITES']['$stack'])")}
         options=(--image)
         [[ $lane == ucx-1.14 ]] || options+=(--lane "$lane") # the default of the site
-        environment=$("$python" -m busbar spack path "$site" "${options[@]}")
+        environment=$("$python" -m busbar site spack "$site" "${options[@]}")
     fi
     [[ -e $environment/spack.lock ]] || die "no $environment/spack.lock"
     printf '%s\n' "$environment" >"$dir/environment.txt"

@@ -36,8 +36,8 @@ environments() { # prints the names of all environments
 }
 
 # Sets env to the environment of SITE and LANE, which must have a lock; Busbar says why there is none.
-locked_environment() { # SITE LANE [OPTION of busbar spack path]
+locked_environment() { # SITE LANE [OPTION of busbar site spack]
     [[ -x $busbar ]] || die "no $busbar; run make setup"
-    env=$("$busbar" spack path "$1" ${2:+--lane "$2"} ${3:+"$3"}) || exit 1
+    env=$("$busbar" site spack "$1" ${2:+--lane "$2"} ${3:+"$3"}) || exit 1
     [[ -e $env/spack.lock ]] || die "no $env/spack.lock; run make spack-lock ENVS=${env#site/_stacks/}"
 }

@@ -11,7 +11,7 @@ set -euo pipefail
 [[ -x $busbar ]] || die "no $busbar; run make setup"
 [[ -e $BUSBAR_SPACK_SCOPE/packages.yaml ]] ||
     die "no $BUSBAR_SPACK_SCOPE/packages.yaml; run make spack-externals, or write the compiler and externals of this machine there"
-env=$("$busbar" spack path "$1" ${2:+--lane "$2"} --create) || exit 1
+env=$("$busbar" site spack "$1" ${2:+--lane "$2"} --create) || exit 1
 spack -e "$env" concretize --force --fresh --quiet
 "${locks[@]}" record --machine "${env#site/_stacks/}"
 "${locks[@]}" check "${env#site/_stacks/}"

@@ -18,7 +18,7 @@ if [[ -n ${1:-} ]]; then
     # Sites share environments, but not the variables of their fabric.
     modules=$PWD/.spack/modules/$1${2:+-$2}
     mkdir -p "$modules"
-    "$busbar" spack modules "$1" ${2:+--lane "$2"} >"$modules/modules.yaml"
+    "$busbar" site env "$1" --modules ${2:+--lane "$2"} >"$modules/modules.yaml"
     scope=(-C "$modules")
 fi
 shift $(($# > 2 ? 2 : $#))

@@ -2,9 +2,9 @@
 """The link of a node becomes slow in a cluster of Slurm. Prints who named it, and when.
 
 ``python -m tests.bench.slow_nights DIR`` starts the lab (root; see ci/lab/up), whose links ``tc``
-shapes, and runs ``busbar check --nodes all`` for 25 nights. From the 21st on, the link of one node
-has half its rate. Every step is the command that an operator types, and every reading is what it
-measured. Only the times are not those of the runs, which are half a minute apart: before
+shapes, and runs ``busbar check --nodelist all`` for 25 nights. From the 21st on, the link of one
+node has half its rate. Every step is the command that an operator types, and every reading is what
+it measured. Only the times are not those of the runs, which are half a minute apart: before
 ``busbar history import``, run k is dated as night k, as the history joins the readings of a day.
 
 Why so many: two nights before a change and three after it are one of ten ways to divide five
@@ -72,7 +72,7 @@ def measured(number: int, lab: Path, directory: Path) -> Path:
         for node in NODES:
             rate = SLOW_RATE if number > QUIET and node == NODE else RATE
             subprocess.run([LAB / "shape", lab, node, rate], check=True)
-        words = ("check", "--json", "--nodes", "all", "--site", directory / "slow-nights")
+        words = ("check", "--json", "--nodelist", "all", "--site", directory / "slow-nights")
         words += ("-n", "^fabric_ucx_nodes$", "--output", directory / "runs" / str(number))
         text = busbar(directory / "sessions", *words, inside=(LAB / "run", lab))
         document = json.loads(text) | {"time": night(number)}
@@ -117,7 +117,7 @@ def pages(directory: Path, history: Path) -> None:
         results = [directory / f"night{each:02}.json" for each in (number - 1, number)]
         words = ("report", *results, "--site", directory / "slow-nights")
         output = directory / f"report{number}"
-        out.text(busbar(history, *words, "--output", output, "--summary"))
+        out.text(busbar(history, *words, "--output", output, "--mail"))
         page = (output / "index.html").read_text()
         wanted = [f"{NODE} reaches", "busbar check --site", f"--nodelist {NODE}"]
         wanted.append("What changed" if number > QUIET + 1 else '<span class="tag">new</span>')

@@ -42,11 +42,11 @@ def test_plan_prints_rows(busbar: Command, tmp_path: Path) -> None:
     assert [set(row) for row in rows_of(said.out)] == [{"round", "a", "b"}] * 28
     file = tmp_path / "topology.conf"
     file.write_text("SwitchName=s1 Nodes=g[1-4]\nSwitchName=s2 Nodes=g[5-9]")
-    plan = f"sweep plan --topology {file} --rounds 2 --nodes"
-    for nodes, count in (("g[1-8]", 8), ("6", 6), ("g[8-9],x", 3)):
+    plan = f"sweep plan --topology {file} --rounds 2"
+    for nodes, count in (("--nodelist=g[1-8]", 8), ("--nodes=6", 6), ("--nodelist=g[8-9],x", 3)):
         said = busbar(plan, nodes)
         assert (said.status, len(rows_of(said.out))) == (0, 2 * (count // 2))
-    busbar.refuses("the topology has 9 nodes, got 10", plan, 10)
+    busbar.refuses("the topology has 9 nodes, got 10", plan, "--nodes=10")
 
 
 @cases(
@@ -54,15 +54,18 @@ def test_plan_prints_rows(busbar: Command, tmp_path: Path) -> None:
     [
         ("--rounds 2 --nodes 1", "a pair needs two nodes"),
         ("--rounds 2 --nodes 0", "a pair needs two nodes"),
-        ("--rounds 2 --nodes n1", "a pair needs two nodes"),
-        ("--rounds 2 --nodes n[1-", "--nodes: 'n[1-' is not a list of nodes: missing bracket"),
+        ("--rounds 2 --nodelist n1", "a pair needs two nodes"),
+        (
+            "--rounds 2 --nodelist n[1-",
+            "--nodelist: 'n[1-' is not a list of nodes: missing bracket",
+        ),
         ("--rounds 2 --nodes 1000000", "more than 100,000 nodes"),
-        ("--rounds 2 --nodes " + "9" * 30, "a pair needs two nodes"),
-        ("--nodes 8", "--nodes needs --rounds"),
+        ("--rounds 2 --nodes " + "9" * 30, "must be an integer of 0 or more"),
+        ("--nodes 8", "a plan needs --rounds"),
         ("--nodes 8 --rounds 0", "must be a positive integer"),
         ("--nodes 8 --rounds 2 --seed x", "must be an integer of 0 or more"),
         ("--nodes 8 --rounds 99999999", "a plan has at most"),
-        ("--rounds 2", "one of the arguments --nodes --suspects is required"),
+        ("--rounds 2", "one of the arguments --nodes --nodelist --suspects is required"),
         ("--nodes 8 --rounds 2 --topology /none", "/none: No such file"),
         ("--suspects /none", "/none: cannot be read: No such file"),
         ("--suspects pyproject.toml", "pyproject.toml: Expecting value"),
@@ -123,7 +126,7 @@ def test_names_of_others_do_not_control_the_terminal(busbar: Command, results: P
 
 def test_an_error_is_json_as_well(busbar: Command, results: Path) -> None:
     results.write_text("{}\n{")
-    said = busbar.refuses(f"busbar sweep: {results}:1: ", "sweep analyse --json", results)
+    said = busbar.refuses(f"busbar sweep analyse: {results}:1: ", "sweep analyse --json", results)
     assert said.json["error"]["where"] == f"{results}:1"
 
 
@@ -158,7 +161,7 @@ def test_the_job_of_a_sweep_has_each_option_of_its_command() -> None:
         "seed": "7",
         "limit": "12.5",
     }
-    parsed = ("command", "sweep_command", "run", "version", "in_job")
+    parsed = ("prog", "run", "version", "in_job")
     parser = build_parser(["sweep"])
     usual = vars(parser.parse_args(["sweep", "run"]))
     flags = [f"--{name}" for name, value in usual.items() if value is False]

@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,13 +45,22 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
 
 
 def test_help_says_what_a_command_does_and_how_it_ends() -> None:
+    """With two examples or more, whose options exist."""
     wrong = []
-    for parser in parsers(cli.build_parser(commands.SUMMARIES)):
-        what, _, statuses = (parser.description or "").partition("Exit status: 0 ")
-        if not what.endswith((". ", ".")) or not ("2 " in statuses or parser._subparsers):
-            wrong.append((parser.prog, parser.description))
-        if not parser._subparsers:
-            wrong += [(parser.prog, each.dest) for each in parser._actions if not each.help]
+    main = cli.build_parser(commands.SUMMARIES)
+    for parser in parsers(main):
+        if parser._subparsers:
+            continue
+        text = parser.description or ""
+        statuses = text.partition("\n\nExit status: 0 ")[2].partition("\n\n")[0]
+        examples = text.partition("\n\nExamples:\n\n")[2].splitlines()
+        if not re.match(r"[A-Z][^\n]+\.\n\n", text) or "2 " not in statuses or len(examples) < 2:
+            wrong.append((parser.prog, text))
+        wrong += [(parser.prog, each.dest) for each in parser._actions if not each.help]
+        for line in examples:
+            words = shlex.split(line)
+            if not line.startswith(f"    {parser.prog}") or main.parse_args(words[1:]) is None:
+                wrong.append((parser.prog, line))
     assert not wrong
 
 

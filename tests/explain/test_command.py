@@ -55,13 +55,10 @@ def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main(["explain", "--site", "nowhere", str(nothing)]) == 2
 
 
-@pytest.mark.parametrize("option", ["--expect-version", "--asked"])
-def test_expected_versions(option: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_expected_versions(capsys: pytest.CaptureFixture[str]) -> None:
     path = str(DATA / "h200x4/nccl_healthy_a.log")
-    assert main(["explain", option, "nccl=2.2", path]) == 1
-    out, err = capsys.readouterr()
-    assert "cause nccl-version-mismatch" in out
-    assert ("--asked is deprecated, use --expect-version" in err) == (option == "--asked")
+    assert main(["explain", "--expect-version", "nccl=2.2", path]) == 1
+    assert "cause nccl-version-mismatch" in capsys.readouterr().out
 
 
 def test_engine_option(capsys: pytest.CaptureFixture[str]) -> None:

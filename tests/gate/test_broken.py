@@ -184,7 +184,7 @@ def _runs(stat: Path) -> bool:
         ["--deadline", "0"],
         ["--deadline", "nan"],
         ["--deadline", "soon"],
-        ["--format", "xml"],
+        ["--json", "--nodeverdict"],
         ["surplus"],
     ],
 )

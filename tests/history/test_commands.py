@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from busbar.commands.history import nights_of
+from busbar.errors import BusbarError
 from busbar.history.baseline import baseline
 from busbar.history.events import find_events
 from busbar.history.model import HistoryBounds
@@ -81,9 +83,12 @@ def test_a_selection_without_readings(store: Path, busbar: Command) -> None:
 def test_baseline_is_what_calibrate_reads(store: Path, tmp_path: Path, busbar: Command) -> None:
     fill(store, nights=10)
     output = tmp_path / "nights"
-    said = busbar("history baseline --site alpha --nights 5 --json --output", output)
-    files = said.json["files"]
-    assert (said.status, len(files)) == (0, 5)
+    assert busbar("site detect --like h200x4 --output", tmp_path / "alpha").status == 0
+    words = ("site calibrate --from-history=5 --site", tmp_path / "alpha", "--output", output)
+    assert busbar(*words).status == 0
+    assert (tmp_path / "alpha" / "calibration.yaml").exists()
+    files = [str(path) for path in output.iterdir()]
+    assert len(files) == 5
     from busbar.check.calibrate import calibrate
     from busbar.commands.calibrate import _document
 
@@ -91,8 +96,8 @@ def test_baseline_is_what_calibrate_reads(store: Path, tmp_path: Path, busbar: C
     (band,) = found.calibration.bands
     assert band.series == SERIES
     assert band.typical == pytest.approx(100, rel=0.02)
-    busbar.refuses("", "history baseline --site beta --output", output)
-    busbar.refuses("", "history baseline --site alpha --nights 1 --output", output)
+    with pytest.raises(BusbarError, match="1 nights without a change"):
+        nights_of("alpha", 1, output)
 
 
 def test_a_series_that_changed_is_no_baseline(store: Path) -> None:
@@ -119,8 +124,9 @@ def test_a_site_with_a_slash_whose_readings_make_no_band(tmp_path: Path, busbar:
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert busbar("history import", file).status == 0
     words = "no readings that bands are made of"
-    busbar.refuses(words, "history baseline --site up/down --output", tmp_path / "out")
-    said = busbar("report --site up/down --summary")
+    with pytest.raises(BusbarError, match=words):
+        nights_of("up/down", 14, tmp_path / "out")
+    said = busbar("report --site up/down --mail")
     assert said.status == 0
     assert "up/down: unjudged: nothing became worse in 2 series\n" in said.out
     busbar.refuses("", "history list --site down")

@@ -108,7 +108,7 @@ ENVIRONMENTS = {"host": "host", "cuda": "cuda-sm_90-local", "rocm": "rocm-gfx90a
 
 def test_each_stack_has_an_environment_of_spack(capsys: pytest.CaptureFixture[str]) -> None:
     for stack, environment in ENVIRONMENTS.items():
-        assert main(["spack", "path", render.SITES[stack], "--image"]) == 0
+        assert main(["site", "spack", render.SITES[stack], "--image"]) == 0
         assert capsys.readouterr().out == f"site/_stacks/{environment}\n"
 
 

@@ -97,7 +97,7 @@ def document(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 def test_accounting_control_groups_and_gres(center: Path, tmp_path: Path) -> None:
     """Each node with the GPUs of its partition, bound to CPUs by a control group."""
-    words = command(site(tmp_path), tmp_path / "out", *ALONE, *ACCOUNT, "--nodes", "all")
+    words = command(site(tmp_path), tmp_path / "out", *ALONE, *ACCOUNT, "--nodelist", "all")
     done = document(on(center, *words))
     places = {(row["partition"], row["where"]) for row in done["results"]}
     assert places == {("lab", "n1"), ("lab", "n2"), ("big", "n3"), ("big", "n4")}

@@ -30,7 +30,7 @@ def test_every_node_and_an_allocation(newest: Path, tmp_path: Path) -> None:
     release = on(newest, "srun", "--version").stdout.split()[1]
     assert tuple(map(int, release.split(".")[:2])) >= (24, 11)
     one = site(tmp_path, "mpirun", partitions=("lab",))
-    every = document(on(newest, *command(one, tmp_path / "out", *ALONE, "--nodes", "all")))
+    every = document(on(newest, *command(one, tmp_path / "out", *ALONE, "--nodelist", "all")))
     assert every["coverage"] == "3 of 4 nodes tested, 1 cannot be: n4 drained (bad fan)"
     assert {row["where"] for row in every["results"]} == {"n1", "n2", "n3"}, messages(every)
     words = command(one, tmp_path / "inside", *BETWEEN)

@@ -159,7 +159,7 @@ def test_the_checks_of_four_nodes_take_less_time_at_once_than_one_by_one(
     tested = {}
     for name, more in {"serial": ", max_jobs: 1", "asynchronous": ""}.items():
         site = _site(tmp_path / name / "nights", tmp_path, more)
-        words = ["busbar", "check", "--json", "--nodes", "all", "--max-retries", "0"]
+        words = ["busbar", "check", "--json", "--nodelist", "all", "--max-retries", "0"]
         words += ["-n", "^fabric_ucx$", "-n", "^gpu_aware$", "--site", site]
         begun = time.monotonic()
         done = _on_head(

@@ -53,7 +53,7 @@ def test_the_slow_node_is_named_and_the_drained_one_is_listed(
     tmp_path: Path,
 ) -> None:
     """All pairs of the three other nodes; the healthy ones have slow readings, too."""
-    status, document = cluster.check(tmp_path, "srun", *LINKS, "--nodes", "all")
+    status, document = cluster.check(tmp_path, "srun", *LINKS, "--nodelist", "all")
     accused = {row["where"] for row in document["results"] if row["verdict"] == "degraded"}
     assert (status, accused) == (1, {slow_node}), messages(document)
     assert document["coverage"] == f"3 of 4 nodes tested, 1 cannot be: {drained} drained (bad fan)"
@@ -76,7 +76,7 @@ def test_a_link_of_any_rate_is_named_and_nothing_else(
     for node, rate in rates.items():
         subprocess.run([LAB / "shape", cluster.lab, node, f"{rate}mbit"], check=True)
     try:
-        _, document = cluster.check(tmp_path, "srun", *LINKS, "--nodes", "all")
+        _, document = cluster.check(tmp_path, "srun", *LINKS, "--nodelist", "all")
     finally:
         for node in rates:
             subprocess.run([LAB / "shape", cluster.lab, node, "none"], check=True)

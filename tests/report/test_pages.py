@@ -328,15 +328,15 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
     ("line", "text"),
     [
         ("", "nothing to do"),
-        ("--summary --rows rows", "needs the verdict of the sweep"),
-        ("none.json --summary", "none.json: cannot be read: No such file"),
-        (". --summary", ".: cannot be read: Is a directory"),
-        ("a.json b.json --summary", "several sites: h200x4, other"),
-        ("a.json --site p5 --summary", "no results of site p5, only of h200x4"),
-        ("a.json --since yesterday --summary", "yesterday"),
+        ("--mail --rows rows", "needs the verdict of the sweep"),
+        ("none.json --mail", "none.json: cannot be read: No such file"),
+        (". --mail", ".: cannot be read: Is a directory"),
+        ("a.json b.json --mail", "several sites: h200x4, other"),
+        ("a.json --site p5 --mail", "no results of site p5, only of h200x4"),
+        ("a.json --since yesterday --mail", "yesterday"),
         ("a.json --output a.json", "cannot be written"),
         ("a.json --prometheus a.json/x", "cannot be written: Not a directory"),
-        ("--sweep a.json --summary", "has the schema 'busbar-check/1', not busbar-sweep/1"),
+        ("--sweep a.json --mail", "has the schema 'busbar-check/1', not busbar-sweep/1"),
     ],
 )
 def test_wrong_arguments(

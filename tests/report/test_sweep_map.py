@@ -72,7 +72,7 @@ def no_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_page_of_a_sweep(tmp_path: Path, busbar: Command) -> None:
     verdict, rows = files(tmp_path)
-    said = busbar(f"report --summary --sweep {verdict} --rows {rows} --output", tmp_path / "out")
+    said = busbar(f"report --mail --sweep {verdict} --rows {rows} --output", tmp_path / "out")
     text = (tmp_path / "out/index.html").read_text()
     assert "nic gpu-a5/mlx5_0: 23 of 46 GB/s" in text
     assert "gpu-a3-gpu-a4</strong>: not measured by the sweep" in text

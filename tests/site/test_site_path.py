@@ -140,7 +140,7 @@ link_classes:
 
 
 def test_a_site_adds_link_classes_and_bands_of_its_own(tmp_path: Path, busbar: Command) -> None:
-    assert busbar("site new mine --like h200x4 --output", tmp_path).status == 0
+    assert busbar("site detect --like h200x4 --output", tmp_path / "mine").status == 0
     families = tmp_path / "mine" / "_families"
     families.mkdir()
     (families / "links.yaml").write_text(BAND)

@@ -152,7 +152,7 @@ def other_busbar(checkout: Path, script: str) -> None:
 
 
 # It takes this machine for one that can install every lock.
-ANY_MACHINE = f"""[ "$2" != path ] || set -- $(echo "$@" | sed s/--installable//)
+ANY_MACHINE = f"""[ "$2" != spack ] || set -- $(echo "$@" | sed s/--installable//)
 exec {sys.prefix}/bin/busbar "$@\""""
 
 
@@ -176,10 +176,10 @@ def test_a_lock_with_externals_that_are_missing_is_not_installed(installed: Path
 
 def test_a_lock_is_installed_as_it_is(installed: Path, capsys: pytest.CaptureFixture[str]) -> None:
     other_busbar(installed, ANY_MACHINE)
-    assert main(["spack", "path", "atlantis"]) == 2
+    assert main(["site", "spack", "atlantis"]) == 2
     assert "no site 'atlantis'" in capsys.readouterr().err
     # The environment of h200x4 for this machine, whatever its system.
-    assert main(["spack", "path", "h200x4", "--lane", "ucx-current"]) == 0
+    assert main(["site", "spack", "h200x4", "--lane", "ucx-current"]) == 0
     env = capsys.readouterr().out.strip()
     shutil.copytree(ROOT / env, installed / env, dirs_exist_ok=True)
     done = run(installed, "install.sh", "h200x4", "ucx-current", "--jobs", "8")

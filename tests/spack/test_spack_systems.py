@@ -173,13 +173,13 @@ def test_an_environment_of_the_machine_is_not_copied(machine: Release, copy: Pat
 
 
 def test_a_system_without_an_environment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["spack", "path", "dgx-h100", "--system", "plan9"]) == 2
+    assert main(["site", "spack", "dgx-h100", "--system", "plan9"]) == 2
     output = capsys.readouterr()
     assert not output.out
     assert "no environment 'cuda-sm_90-plan9'" in output.err
 
 
 def test_the_path_of_a_system_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    command = ["spack", "path", "dgx-h100", "--system", "rocky9", "--lane", "ucx-current"]
+    command = ["site", "spack", "dgx-h100", "--system", "rocky9", "--lane", "ucx-current"]
     assert main(command) == 0
     assert capsys.readouterr().out == "site/_stacks/cuda-sm_90-rhel9/ucx-current\n"

@@ -72,7 +72,7 @@ class Runner:
         words = _report_words(self.job, state)
         if not words:
             return state
-        command = busbar("report", *words, f"--output={output}", "--summary")
+        command = busbar("report", *words, f"--output={output}", "--mail")
         out, log = night.path("report.out"), night.path("report.log")
         ended = run(command, out, log, time.monotonic() + _REPORT_S)
         if ended.status:

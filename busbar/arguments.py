@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: MIT
+"""Command lines: options are declared as help shows them, and the help is the docstring.
+
+The standard library suffices, as `busbar gate` has no other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import textwrap
+from collections.abc import Callable, Iterable
+from inspect import cleandoc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from busbar.errors import suggestion
+from busbar.plain import one_line, visible
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsWrite
+
+Declaration = Callable[[argparse._ActionsContainer], object]
+"""Adds an option, or several, to a parser."""
+
+_PATHS = ("FILE", "DIR", "PATH")
+"""Metavars of arguments that are paths, unless they have another type."""
+
+
+def option(spec: str, text: str, **settings: Any) -> Declaration:
+    """Declare an option as help shows it: ``--json``, ``-n, --name NAME...``, ``FILE...``.
+
+    Without a value it is a flag. ``...`` says that it can be repeated. ``settings`` are those of
+    ``add_argument``; help states a default and that an option can be repeated.
+    """
+    words = spec.replace(",", " ").split()
+    names = [word for word in words if word.startswith("-")]
+    value = "" if names == words else words[-1]
+    metavar = value.removesuffix("...")
+    several = metavar != value
+    if metavar in _PATHS:
+        settings.setdefault("type", Path)
+    if not names:
+        names = [settings.pop("dest", metavar.lower())]
+        settings = {"nargs": "*"} | settings if several else settings
+    elif several:
+        settings = {"action": "append", "default": []} | settings
+        text += " (repeatable)"
+    elif not metavar and not settings.keys() & {"choices", "action"}:
+        settings["action"] = "store_true"
+    if settings.get("default") and "(default" not in text:
+        text += " (default: %(default)s)"
+    settings |= {"metavar": metavar} if metavar else {}
+    return lambda parser: parser.add_argument(*names, help=text, **settings)
+
+
+def one_of(*options: Declaration, required: bool = False) -> Declaration:
+    """Declare options that exclude each other."""
+
+    def add(parser: argparse._ActionsContainer) -> None:
+        group = parser.add_mutually_exclusive_group(required=required)
+        for each in options:
+            each(group)
+
+    return add
+
+
+def heading(title: str, *options: Declaration) -> Declaration:
+    """Declare options that help shows under a heading."""
+
+    def add(parser: argparse._ActionsContainer) -> None:
+        group = parser.add_argument_group(title)
+        for each in options:
+            each(group)
+
+    return add
+
+
+def described(run: Callable[..., object], **words: str) -> tuple[str, str]:
+    """Return the summary and the whole help of a command: the docstring of its function."""
+    text = cleandoc(run.__doc__ or "")
+    for word, value in words.items():
+        text = text.replace(f"{{{word}}}", value)
+    summary = text.partition("\n")[0].removesuffix(".")
+    return summary[:1].lower() + summary[1:], text
+
+
+class _Help(argparse.HelpFormatter):
+    """Help with a short usage, paragraphs, and examples that can be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        parts = (p if p.startswith(" ") else fill(p, width, indent) for p in text.split("\n\n"))
+        return "\n\n".join(parts)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        # An option in a help text must not be broken at its hyphen.
+        return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
+
+    def _format_usage(
+        self,
+        usage: str | None,
+        actions: Iterable[argparse.Action],
+        groups: Iterable[argparse._MutuallyExclusiveGroup],
+        prefix: str | None,
+    ) -> str:
+        every = list(actions)
+        shown = [each for each in every if each.required or not each.option_strings]
+        text = super()._format_usage(usage, shown, [], prefix)
+        options = " [options]" if len(shown) < len(every) else ""
+        return text.replace(self._prog, f"{self._prog}{options}", 1)
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose messages are made visible, and name the word that was probably meant."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=_Help, **settings)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Refuse unknown options here, where the known ones are known."""
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            near = suggestion(unknown[0].partition("=")[0], self._option_string_actions)
+            hint = f"; {near}" if near.startswith("did") else ""
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+        return found, unknown
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            hint = suggestion(str(value), map(str, action.choices))
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
+
+    def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
+        (file or sys.stderr).write(visible(message))
+
+    def error(self, message: str) -> NoReturn:
+        """Print ``message`` as one line, and exit with status 2."""
+        see = "" if "did you mean" in message else f"; see {self.prog} --help"
+        self.exit(2, f"{self.prog}: error: {one_line(message)}{see}\n")
+
+
+def actions(parser: argparse.ArgumentParser) -> Any:
+    """Add the place of subcommands to a parser, which alone prints its help."""
+
+    def run(_: argparse.Namespace) -> int:
+        parser.print_help()
+        return 0
+
+    parser.set_defaults(run=run, prog=parser.prog)
+    return parser.add_subparsers(metavar="COMMAND", prog=parser.prog)

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""``busbar site env`` and ``busbar site spack``: what jobs and Spack need of a site."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, get_args
+
+import yaml
+
+from busbar import site as sites
+from busbar import spack
+from busbar.arguments import one_of, option
+from busbar.commands.declare import JSON, SITE_NAME, command
+from busbar.data import SITES
+from busbar.errors import BusbarError
+from busbar.site.delivery import DeliveryKind, Stack
+from busbar.site.family import Variable
+from busbar.site.stacks import find_environment
+from busbar.site.tuning import lanes, profiles, refuse_unknown
+from busbar.terminal import Table, stdout
+
+_MODULES_HEAD = """\
+# SPDX-License-Identifier: MIT
+# Written by `busbar site env {site} --modules`: what jobs of this site set for their fabric.
+"""
+
+
+def add_parsers(commands: Any) -> None:
+    """Add the two commands."""
+    command(
+        commands,
+        _env,
+        SITE_NAME,
+        one_of(
+            option("--shell", "print export lines for a shell"),
+            JSON,
+            option("--slurm", "print lines for a Slurm TaskProlog"),
+            option(
+                "--modules", "print a modules.yaml that sets them in the module files of Spack"
+            ),
+        ),
+        option("--stack", "stack (default: the site's first)", choices=get_args(Stack)),
+        option(
+            "--lane LANE",
+            "UCX lane: ucx-1.14 or ucx-current (default: settings common to all lanes; with"
+            " --modules the first of the site's Spack environment)",
+        ),
+        option("--profile NAME", "tuning profile of the family; without options they are listed"),
+        option(
+            "--buffers",
+            "memory of the program's MPI buffers",
+            choices=["device", "host"],
+            default="device",
+        ),
+        option("--gpus N", "GPUs per node that the job uses (default: all)", type=int),
+    )
+    hidden = argparse.SUPPRESS
+    command(
+        commands,
+        _spack,
+        SITE_NAME,
+        option("--lane LANE", "lane of the environment (default: the first of the delivery)"),
+        one_of(
+            # For the Makefile and the scripts of ci/ alone.
+            option("--image", hidden),
+            option("--system OS", hidden),
+            option("--installable", hidden),
+            option("--create", hidden),
+        ),
+    )
+
+
+def _env(args: argparse.Namespace) -> int:
+    """Print the environment for the fabric, with reason and source.
+
+    Prints the variables that a site sets for jobs.
+
+    Exit status: 0 printed, 2 invalid input.
+
+    Examples:
+
+        busbar site env p5
+        busbar site env p5 --shell --buffers host
+        busbar site env p5 --modules
+    """
+    site = sites.load(args.name)
+    modes = profiles(site)
+    refuse_unknown(site, "profile", args.profile, modes)
+    refuse_unknown(site, "lane", args.lane, lanes(site))
+    refuse_unknown(site, "stack", args.stack, sorted({d.stack for d in site.all_deliveries}))
+    most = max((n.gpus.count for n in site.node_types.values() if n.gpus), default=0)
+    if args.gpus is not None and not 1 <= args.gpus <= most:
+        raise BusbarError(
+            f"must be 1 to {most}, got {args.gpus}",
+            where="--gpus",
+            hint=f"a node of {site.name} has {most} GPUs",
+        )
+    stack, lane = args.stack, args.lane
+    if args.modules:
+        _, delivery, lane = find_environment(site, lane)
+        stack = stack or delivery.stack
+    chosen = sites.variables(
+        site,
+        stack=stack,
+        lane=lane,
+        profile=args.profile,
+        gpus=args.gpus,
+        buffers=args.buffers,
+    )
+    if args.modules:
+        values = {each.name: each.value for each in chosen}
+        stdout().text(_modules(site.name, values))
+    elif args.json or args.slurm or args.shell:
+        _print_lines(args, chosen)
+    else:
+        _print_table(site.name, chosen, modes)
+    return 0
+
+
+def _print_lines(args: argparse.Namespace, chosen: Sequence[Variable]) -> None:
+    if args.json:
+        stdout().document({variable.name: variable.value for variable in chosen}, indent=2)
+    elif args.slurm:
+        # Slurm takes the rest of a TaskProlog's line as the value, so it must not be quoted.
+        for variable in chosen:
+            stdout().line(f"export {variable.name}={variable.value}")
+    else:
+        for variable in chosen:
+            stdout().line(f"# {variable.reason} ({variable.source})")
+            stdout().line(f"export {variable.name}={shlex.quote(variable.value)}")
+
+
+def _print_table(site: str, chosen: Sequence[Variable], modes: Sequence[str]) -> None:
+    table = Table(title=f"environment of {site}")
+    for column in ("variable", "value", "reason", "source"):
+        table.add_column(column, no_wrap=column == "variable", overflow="fold")
+    for variable in chosen:
+        table.add_row(variable.name, variable.value, variable.reason, variable.source)
+    stdout().show(table)
+    if modes:
+        stdout().line(f"profiles (--profile): {', '.join(modes)}")
+
+
+def _modules(site: str, variables: dict[str, str]) -> str:
+    every = {"all": {"environment": {"set": dict(sorted(variables.items()))}}}
+    # Twice the same object is an alias in YAML.
+    scope = {"modules": {"default": {"lmod": every, "tcl": deepcopy(every)}} if variables else {}}
+    return _MODULES_HEAD.format(site=site) + yaml.safe_dump(scope, sort_keys=False)
+
+
+def _spack(args: argparse.Namespace) -> int:
+    """Print the directory of a site's environment, for spack -e.
+
+    It is the one for the operating system of this machine, else for that of the site, else for
+    Debian 12.
+
+    Exit status: 0 printed, 2 the site has no such environment, or this machine cannot install its
+    lock.
+
+    Examples:
+
+        busbar site spack local
+        busbar site spack p5 --lane ucx-current
+    """
+    site = sites.load(args.name)
+    kind: DeliveryKind = "image" if args.image else "spack"
+    directory, _, _ = find_environment(site, args.lane, kind, args.system)
+    if args.installable:
+        spack.require_installable(spack.load(directory / spack.FILE), args.name)
+    if args.create:
+        directory = spack.derived(directory)
+    root = SITES.parent
+    stdout().line(str(directory.relative_to(root) if root in directory.parents else directory))
+    return 0
