@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# licenses.sh: writes locks/licenses.txt, from which `make docs` writes docs/reference/licenses.md: the licence of each package of the
+# licenses.sh: writes locks/licenses.list, from which `make docs` writes docs/reference/licenses.md: the licence of each package of the
 # locks, as the metadata of its wheel or its recipe of Spack states it.
 set -euo pipefail
 # shellcheck source=ci/spack/common.sh
@@ -17,4 +17,4 @@ mapfile -t solved < <(environments | while read -r name; do [[ $(system_of "site
     .venv/bin/python ci/licenses.py "$work"/*
     spack_for site/_stacks/host python containers/licenses.py "${solved[@]}" | sed 's/^/spack /'
 } | LC_ALL=C sort -u >"$work/licenses"
-mv "$work/licenses" locks/licenses.txt
+mv "$work/licenses" locks/licenses.list

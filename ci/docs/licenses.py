@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The page of licences, from the locks and `locks/licenses.txt`."""
+"""The page of licences, from the locks and `locks/licenses.list`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OF_SYSTEM = ("gcc", "gcc-runtime", "glibc")
 def recorded() -> dict[str, Packages]:
     """Return the licences of wheels (``pip``) and of Spack's packages (``spack``)."""
     found: dict[str, Packages] = defaultdict(dict)
-    for line in (ROOT / "locks/licenses.txt").read_text().splitlines():
+    for line in (ROOT / "locks/licenses.list").read_text().splitlines():
         kind, name, version, licence = line.split(maxsplit=3)
         found[kind][canonicalize_name(name), version] = licence
     return found
