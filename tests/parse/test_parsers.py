@@ -13,6 +13,8 @@ from busbar.parse import launch, nccl_log, ucx_log
 from busbar.parse.messages import match, table
 from busbar.parse.text import blocks
 from busbar.tools.nccl_tests import parse as nccl_tests
+from busbar.tools.nccl_tests.document import read_document
+from busbar.tools.nccl_tests.read import rows_of
 from busbar.tools.osu import parse as osu
 from busbar.tools.ucx_perftest import parse as ucx_perftest
 
@@ -95,14 +97,16 @@ def test_nccl_tests_headers() -> None:
 
 
 def test_nccl_json() -> None:
-    run = nccl_tests.parse_json((DATA / "h200x4/nccl_all_reduce_single_process.json").read_text())
+    text = (DATA / "h200x4/nccl_all_reduce_single_process.json").read_text()
+    run = read_document("run.json", text)
     assert run is not None
-    assert (run.program, run.ranks, run.version) == ("all_reduce_perf", 4, "22803")
-    assert run.rows[-1].out_of_place.busbw == pytest.approx(364.818954)
-    assert run.complete
-    assert nccl_tests.parse_json("{}") is None
+    assert ([name for name, _ in run.names], run.ranks) == (["all_reduce"], 4)
+    assert [each["library"] for each in run.seen("tests.nccl")] == ["22803"]
+    assert rows_of(run)[-1][0].out_of_place.busbw == pytest.approx(364.818954)
+    assert run.finished
+    assert read_document("x", "{}") is None
     with pytest.raises(ValueError, match="breaks off"):
-        nccl_tests.parse_json('{"version": 3,')
+        read_document("x", '{"version": 3,')
 
 
 PATHS = {

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 from bisect import bisect_right
 from itertools import pairwise
+from typing import Any
 
-from busbar.engine.job_output import JobOutput, OutOfBounds
+from busbar.engine.job_output import Device, JobOutput, OutOfBounds
 from busbar.engine.reading import Evidence
+from busbar.parse import numbers
 from busbar.redact import kept_environment
 from busbar.tools.nccl_tests import parse
+from busbar.tools.nccl_tests.options import NcclParameters
 from busbar.tools.nccl_tests.read import TOOL_NAME, NcclTable, add_row
 
 _SIZE = re.compile(r'"size"\s*:\s*\d+')
@@ -27,24 +31,25 @@ class _Places:
     """
 
     def __init__(self, name: str, text: str) -> None:
-        self._name = name
+        self.name = name
+        self.nowhere = Evidence(name, 1, text[:1])
         self._text = text
         self._newlines = [match.start() for match in re.finditer("\n", text)]
 
     def _evidence(self, match: re.Match[str], words: str = "") -> Evidence:
         line = bisect_right(self._newlines, match.start()) + 1
-        return Evidence(self._name, line, words or match[0])
+        return Evidence(self.name, line, words or match[0])
 
     def find(self, pattern: str, after: str = "") -> Evidence:
         """Return the first match behind ``after``; the first line of the document without one."""
         begin = max(self._text.rfind(after), 0) if after else 0
         match = re.compile(pattern).search(self._text, begin)
-        return self._evidence(match) if match else Evidence(self._name, 1, self._text[:1])
+        return self._evidence(match) if match else self.nowhere
 
     def setting(self, name: str) -> Evidence:
         """Return ``NAME=value`` in the list of environment variables."""
         match = re.search(rf'(?<="){re.escape(name)}=(?:[^"\\]|\\.)*', self._text)
-        return self._evidence(match) if match else Evidence(self._name, 1, self._text[:1])
+        return self._evidence(match) if match else self.nowhere
 
     def rows(self) -> list[list[Evidence]]:
         """Return, for each result, the lines with the rate or the error count of its halves."""
@@ -64,47 +69,130 @@ class _Places:
         return self._evidence(rate or half)
 
 
-def from_json(run: parse.NcclDocument, name: str, text: str) -> JobOutput:
-    """Return the run in the document ``text`` of the file ``name``."""
-    places = _Places(name, text)
-    facts = JobOutput(files=[name], tool=TOOL_NAME, table_seen=True)
-    facts.ranks = run.ranks
-    if run.program:
-        program = places.find(re.escape(run.program))
-        facts.names.append((run.program.removesuffix("_perf"), program))
-    if run.version:
-        version = places.find(r'"nccl_version"\s*:\s*"?\w+')
-        facts.note_message("tests.nccl", version, {"headers": "", "library": run.version})
-    for error in run.errors:
-        line = places.find(r'"errors"\s*:')
-        facts.note_message("tests.failure", line, {"text": error})
-    for device in run.devices:
+def read_document(name: str, text: str) -> JobOutput | None:
+    """Return the run in the document ``text`` of the file ``name``; None for JSON of another kind.
+
+    A document that breaks off is read up to its last whole result and marked incomplete.
+    Raises ``ValueError`` when nothing of it can be read, or when it has another form.
+    """
+    complete = True
+    try:
+        document = numbers.load_json(text)
+    except json.JSONDecodeError:
+        complete = False
+        document = numbers.load_json(_mend(text))
+    if not isinstance(document, dict) or "results" not in document or "config" not in document:
+        return None
+    try:
+        return _read(document, _Places(name, text), complete=complete and "end_time" in document)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the JSON has another form: {error!r}") from error
+
+
+def _read(document: dict[str, Any], places: _Places, *, complete: bool) -> JobOutput:
+    facts = JobOutput(files=[places.name], tool=TOOL_NAME, table_seen=True)
+    config: dict[str, Any] = document["config"]
+    devices = [_device(each) for each in config.get("devices", [])]
+    for device in devices:
         facts.devices[device.host, device.pid * 1024 + device.device] = device
         facts.hosts.setdefault(device.host)
-    for key, value in kept_environment(run.environment).items():
+    facts.ranks = _json_ranks(config, devices)
+    if program := next(iter(document.get("args", [])), ""):
+        name = str(program).rsplit("/", 1)[-1]
+        facts.names.append((name.removesuffix("_perf"), places.find(re.escape(name))))
+    if library := str(document.get("nccl_version", "")):
+        version = places.find(r'"nccl_version"\s*:\s*"?\w+')
+        facts.note_message("tests.nccl", version, {"headers": "", "library": library})
+    for failure in filter(None, document.get("errors", [])):
+        line = places.find(r'"errors"\s*:')
+        facts.note_message("tests.failure", line, {"text": str(failure)})
+    variables = (each for each in document.get("env", []) if isinstance(each, str))
+    settings = dict(each.split("=", 1) for each in variables if "=" in each)
+    for key, value in kept_environment(settings).items():
         facts.note_setting(key, value, places.setting(key))
-    nowhere = Evidence(name, 1, text[:1])
     lines = places.rows()
-    for at, row in enumerate(run.rows):
+    for at, result in enumerate(document["results"]):
         halves = lines[at] if at < len(lines) else []
-        first = halves[0] if halves else nowhere
-        add_row(facts, row, first, halves[1] if len(halves) > 1 else first)
-    if run.out_of_bounds is not None:
+        first = halves[0] if halves else places.nowhere
+        add_row(facts, _json_row(result), first, halves[1] if len(halves) > 1 else first)
+    if bounds := _json_bounds(document.get("out_of_bounds") or {}):
         line = places.find(r'"count"\s*:\s*"?\d+', after='"out_of_bounds"')
-        bounds = run.out_of_bounds
         facts.out_of_bounds = OutOfBounds(bounds.count, bounds.okay, line)
-    if run.parameters is not None:
+    if parameters := _json_parameters(config):
         line = places.find(r'"maximum_bytes"\s*:\s*\d+')
-        facts.part(NcclTable).parameters = run.parameters, line
-    if run.complete:
+        facts.part(NcclTable).parameters = parameters, line
+    if complete:
         facts.finished = places.find(r'"end_time"')
     else:
-        last = lines[-1][-1] if lines and lines[-1] else nowhere
-        facts.incomplete = last
+        facts.incomplete = lines[-1][-1] if lines and lines[-1] else places.nowhere
     return facts
 
 
-def read_document(name: str, text: str) -> JobOutput | None:
-    """Return the run in a document; None for JSON of another kind."""
-    run = parse.parse_json(text)
-    return from_json(run, name, text) if run else None
+def _device(device: dict[str, Any]) -> Device:
+    rank, pid, number = (numbers.json_whole(device[key]) for key in ("rank", "pid", "device"))
+    host, bus, name = (str(device[key]) for key in ("hostname", "device_hex", "device_info"))
+    return Device(rank, pid, host, number, bus, name)
+
+
+def _json_bounds(bounds: dict[str, Any]) -> parse.Bounds | None:
+    if "count" not in bounds:
+        return None
+    count = numbers.json_real(bounds["count"])
+    okay = str(bounds.get("okay", "true")).lower() == "true"
+    return parse.Bounds(parse.count_wrong(count, errors=False), count == 0 and okay)
+
+
+def _json_parameters(config: dict[str, Any]) -> NcclParameters | None:
+    if "minimum_bytes" not in config or "maximum_bytes" not in config:
+        return None
+    names = {
+        "factor": "step_factor",
+        "warmup": "warmup_iters",
+        "iterations": "iterations",
+        "check": "validation",
+    }
+    return NcclParameters(
+        *(
+            numbers.json_whole(config[n])
+            for n in ("nthreads", "ngpus", "minimum_bytes", "maximum_bytes")
+        ),
+        **{name: numbers.json_whole(config[key]) for name, key in names.items() if key in config},
+    )
+
+
+def _json_ranks(config: dict[str, Any], devices: list[Device]) -> int | None:
+    # The list names only the devices of the process that writes; with -g N that is one of N.
+    gpus, threads = (numbers.json_whole(config.get(key, 1)) for key in ("ngpus", "nthreads"))
+    named = max((d.rank for d in devices), default=-1) + 1
+    return max(gpus * threads, named) or None
+
+
+def _json_row(result: dict[str, Any]) -> parse.NcclRow:
+    return parse.NcclRow(
+        numbers.json_whole(result["size"]),
+        numbers.json_whole(result["count"]),
+        str(result["type"]),
+        str(result["redop"]),
+        numbers.whole(str(result.get("root", ""))[:20]),
+        _json_half(result["out_of_place"]),
+        _json_half(result["in_place"]) if result.get("in_place") else None,
+    )
+
+
+def _json_half(half: dict[str, Any]) -> parse.NcclHalf:
+    wrong = half.get("nwrong")
+    return parse.NcclHalf(
+        numbers.json_real(half["time"]),
+        numbers.json_real(half["alg_bw"]),
+        numbers.json_real(half["bus_bw"]),
+        None
+        if wrong in (None, "N/A")
+        else parse.count_wrong(numbers.json_real(wrong), errors=False),
+    )
+
+
+def _mend(text: str) -> str:
+    head, brace, _ = text.rpartition("\n  },")
+    if not brace or '"results"' not in head:
+        raise ValueError("the JSON breaks off before its first result")
+    return head + "\n  }\n ]\n}"

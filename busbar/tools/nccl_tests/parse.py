@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""nccl-tests and rccl-tests: the text table of every version and the ``-J`` JSON."""
+"""nccl-tests and rccl-tests: the text table of every version."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from busbar.engine.job_output import Device
 from busbar.parse import numbers
-from busbar.tools.nccl_tests.options import NcclParameters
 
 TYPE_BYTES = {
     "int8": 1,
@@ -64,22 +61,6 @@ class NcclRow:
     root: int | None
     out_of_place: NcclHalf
     in_place: NcclHalf | None
-
-
-@dataclass(frozen=True)
-class NcclDocument:
-    """A whole ``-J`` document."""
-
-    program: str
-    version: str
-    devices: tuple[Device, ...]
-    ranks: int | None
-    rows: tuple[NcclRow, ...]
-    out_of_bounds: Bounds | None
-    parameters: NcclParameters | None = None
-    environment: dict[str, str] = field(default_factory=dict)
-    complete: bool = True
-    errors: tuple[str, ...] = ()
 
 
 _VERSION = re.compile(
@@ -201,7 +182,7 @@ def _half(words: list[str], errors: bool) -> NcclHalf | None:
     time_us, algbw, busbw = (numbers.real(word) for word in words[:3])
     if time_us is None or algbw is None or busbw is None:
         return None
-    wrong = None if words[3] == "N/A" else _wrong(numbers.real(words[3]), errors=errors)
+    wrong = None if words[3] == "N/A" else count_wrong(numbers.real(words[3]), errors=errors)
     decimals = [len(word.partition(".")[2]) for word in words[:3]]
     return NcclHalf(time_us, algbw, busbw, wrong, (decimals[0], decimals[1], decimals[2]))
 
@@ -210,7 +191,7 @@ _LARGEST_ERROR = 0.01
 """The closing line counts errors by the type; none of them may be larger."""
 
 
-def _wrong(printed: float | None, *, errors: bool) -> int:
+def count_wrong(printed: float | None, *, errors: bool) -> int:
     """The count of wrong elements; a part of one, and what is not a number, are wrong as well."""
     if printed is None or not abs(printed) <= numbers.MOST:
         return numbers.MOST
@@ -263,117 +244,3 @@ def parse_failure(line: str) -> str | None:
     """What the test says when a call failed."""
     failure = _FAILURE.search(line)
     return failure.group() if failure else None
-
-
-def parse_json(text: str) -> NcclDocument | None:
-    """A ``-J`` document, None for JSON of another kind.
-
-    A document that breaks off is read up to its last whole result and marked incomplete.
-    Raises ``ValueError`` when nothing of it can be read, or when it has another form.
-    """
-    complete = True
-    try:
-        document = numbers.load_json(text)
-    except json.JSONDecodeError:
-        complete = False
-        document = numbers.load_json(_mend(text))
-    if not isinstance(document, dict) or "results" not in document or "config" not in document:
-        return None
-    try:
-        return _json_run(document, complete=complete)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"the JSON has another form: {error!r}") from error
-
-
-def _json_run(document: dict[str, Any], *, complete: bool) -> NcclDocument:
-    config: dict[str, Any] = document["config"]
-    devices = tuple(
-        Device(
-            numbers.json_whole(d["rank"]),
-            numbers.json_whole(d["pid"]),
-            str(d["hostname"]),
-            numbers.json_whole(d["device"]),
-            str(d["device_hex"]),
-            str(d["device_info"]),
-        )
-        for d in config.get("devices", [])
-    )
-    arguments = [str(a) for a in document.get("args", [])]
-    bounds = document.get("out_of_bounds") or {}
-    errors = tuple(str(e) for e in document.get("errors", []) if e)
-    return NcclDocument(
-        program=arguments[0].rsplit("/", 1)[-1] if arguments else "",
-        version=str(document.get("nccl_version", "")),
-        devices=devices,
-        ranks=_json_ranks(config, devices),
-        rows=tuple(_json_row(r) for r in document["results"]),
-        out_of_bounds=_json_bounds(bounds),
-        parameters=_json_parameters(config),
-        environment=dict(
-            e.split("=", 1) for e in document.get("env", []) if isinstance(e, str) and "=" in e
-        ),
-        complete=complete and "end_time" in document,
-        errors=errors,
-    )
-
-
-def _json_bounds(bounds: dict[str, Any]) -> Bounds | None:
-    if "count" not in bounds:
-        return None
-    count = numbers.json_real(bounds["count"])
-    okay = str(bounds.get("okay", "true")).lower() == "true"
-    return Bounds(_wrong(count, errors=False), count == 0 and okay)
-
-
-def _json_parameters(config: dict[str, Any]) -> NcclParameters | None:
-    if "minimum_bytes" not in config or "maximum_bytes" not in config:
-        return None
-    names = {
-        "factor": "step_factor",
-        "warmup": "warmup_iters",
-        "iterations": "iterations",
-        "check": "validation",
-    }
-    return NcclParameters(
-        *(
-            numbers.json_whole(config[n])
-            for n in ("nthreads", "ngpus", "minimum_bytes", "maximum_bytes")
-        ),
-        **{name: numbers.json_whole(config[key]) for name, key in names.items() if key in config},
-    )
-
-
-def _json_ranks(config: dict[str, Any], devices: tuple[Device, ...]) -> int | None:
-    # The list names only the devices of the process that writes; with -g N that is one of N.
-    gpus, threads = (numbers.json_whole(config.get(key, 1)) for key in ("ngpus", "nthreads"))
-    named = max((d.rank for d in devices), default=-1) + 1
-    return max(gpus * threads, named) or None
-
-
-def _json_row(result: dict[str, Any]) -> NcclRow:
-    return NcclRow(
-        numbers.json_whole(result["size"]),
-        numbers.json_whole(result["count"]),
-        str(result["type"]),
-        str(result["redop"]),
-        numbers.whole(str(result.get("root", ""))[:20]),
-        _json_half(result["out_of_place"]),
-        _json_half(result["in_place"]) if result.get("in_place") else None,
-    )
-
-
-def _json_half(half: dict[str, Any]) -> NcclHalf:
-    wrong = half.get("nwrong")
-    return NcclHalf(
-        numbers.json_real(half["time"]),
-        numbers.json_real(half["alg_bw"]),
-        numbers.json_real(half["bus_bw"]),
-        None if wrong in (None, "N/A") else _wrong(numbers.json_real(wrong), errors=False),
-    )
-
-
-def _mend(text: str) -> str:
-    head, brace, _ = text.rpartition("\n  },")
-    if not brace or '"results"' not in head:
-        raise ValueError("the JSON breaks off before its first result")
-    return head + "\n  }\n ]\n}"

@@ -12,8 +12,7 @@ from pathlib import Path
 from busbar.engine.launch import Report
 from busbar.parse import numbers
 from busbar.redact import redact_document
-from busbar.tools.nccl_tests.document import from_json
-from busbar.tools.nccl_tests.parse import parse_json
+from busbar.tools.nccl_tests.document import read_document
 
 FILES = "nccl-tests.*.json"
 """The names that such files have in a job's directory, once they are clean."""
@@ -54,12 +53,12 @@ def _clean(written: Path | None, path: Path) -> Report:
     try:
         document = numbers.load_json(written.read_text(encoding="utf-8", errors="replace"))
         text = json.dumps(redact_document(document), indent=1) + "\n"
-        run = parse_json(text)
+        facts = read_document(path.name, text)
     except (ValueError, RecursionError):
         return Report(None, "is empty or breaks off")
-    if run is None:
+    if facts is None:
         return Report(None, "is JSON of another kind")
     path.write_text(text, encoding="utf-8")
-    if not run.complete:
+    if facts.finished is None:
         return Report(None, "has no end")
-    return Report(from_json(run, path.name, text))
+    return Report(facts)
