@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from reframe.core.builtins import run_after, run_before, variable
 
-from busbar.engine.nonce import NONCE
+from busbar.engine.launch import NONCE
 from busbar.errors import BusbarError
 from busbar.parse import numbers
 

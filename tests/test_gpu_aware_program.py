@@ -15,8 +15,7 @@ import pytest
 
 from busbar.delivery.reframe import configuration
 from busbar.engine.collect import show
-from busbar.engine.launch import LaunchOutput
-from busbar.engine.nonce import NONCE
+from busbar.engine.launch import NONCE, LaunchOutput
 from busbar.parse.events import Check, Copy, Error, Event, Flag, Idle, Start
 
 pytestmark = pytest.mark.run

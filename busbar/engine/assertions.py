@@ -15,7 +15,6 @@ from contextlib import suppress
 
 from busbar.engine.answer import differences
 from busbar.engine.launch import BenchLaunch, LaunchOutput
-from busbar.engine.nonce import foreign_output
 from busbar.engine.tool import tool_of
 from busbar.parse import numbers
 from busbar.parse.events import End, Error, Start
@@ -227,9 +226,20 @@ def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
 
 
 def nonce(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
-    """The output is of this job, not of an earlier one."""
-    for reason in foreign_output(launch.nonce, shown.facts):
-        yield _FAILED, reason
+    """The output is of this job, not of an earlier one.
+
+    A recorded run, which no check has started, has no nonce: nothing is compared.
+    """
+    nonces = [start.nonce for start, _ in shown.facts.events_of(Start)]
+    if launch.nonce and not nonces:
+        yield _FAILED, "the output has no start event, so it may be of another run"
+    for other in nonces if launch.nonce else ():
+        if not other:
+            why = "an older program, or the output of another run"
+            yield _FAILED, f"the start event has no nonce: {why}"
+        elif other != launch.nonce:
+            why = f"its nonce is {other}, not {launch.nonce}"
+            yield _FAILED, f"the output is of another run: {why}"
 
 
 def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:

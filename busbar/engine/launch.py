@@ -13,6 +13,9 @@ from busbar.engine.reading import Reading
 from busbar.parse.events import RankPlace
 from busbar.parse.launch import parse_exit_status
 
+NONCE = "BUSBAR_NONCE"
+"""The variable that gives a job its nonce: our programs repeat it, so their output is of the job
+that a check started."""
 Operation = tuple[str, int | None, int | None]
 """The name of an operation, and from and to which rank or GPU if it has a pair."""
 

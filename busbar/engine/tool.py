@@ -8,12 +8,12 @@ part that a package lacks is an error there.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
@@ -118,21 +118,13 @@ class TableReader:
         """Note what is unfinished in the ``last`` line, which has no newline."""
 
 
-def _no_readings(run: Run, readings: Sequence[Reading]) -> list[Reading]:
-    return []
-
-
 def measured(launch: BenchLaunch, shown: LaunchOutput) -> bool:
     """Return whether there is a reading: the tool checks all data that it measures with."""
     return bool(shown.readings)
 
 
-def _no_more(launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
+def _nothing(*_: object) -> list[Any]:
     return []
-
-
-def _nothing(*_: object) -> Iterator[str]:
-    return iter(())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,21 +147,21 @@ class Tool:
     bands: Callable[[Run, Reading], Sequence[Expectation]]
     """Limit and band of a reading, for each algorithm that may have run; raises
     ``NoExpectation``."""
-    answer: Callable[[BenchLaunch, LaunchOutput], Iterator[str]]
+    answer: Callable[[BenchLaunch, LaunchOutput], Iterable[str]]
     """Where the output differs from what was requested."""
     checked: Callable[[BenchLaunch, LaunchOutput], bool]
     """Whether the output says that the data was checked."""
-    correctness: Callable[[BenchLaunch, LaunchOutput], Iterator[Tested]] = _nothing  # type: ignore[assignment]
+    correctness: Callable[[BenchLaunch, LaunchOutput], Iterable[Tested]] = _nothing
     """The requested comparisons of data."""
-    contradictions: Callable[[JobOutput, str | None, int | None], Iterator[Contradiction]] = (
-        _nothing  # type: ignore[assignment]
+    contradictions: Callable[[JobOutput, str | None, int | None], Iterable[Contradiction]] = (
+        _nothing
     )
     """Where an output of so many ranks does not agree with itself, or with the collective."""
-    derived: Callable[[Run, Sequence[Reading]], list[Reading]] = _no_readings
+    derived: Callable[[Run, Sequence[Reading]], list[Reading]] = _nothing
     """Readings that follow from those that it printed."""
-    of_launch: Callable[[BenchLaunch, LaunchOutput], list[Reading]] = _no_more
+    of_launch: Callable[[BenchLaunch, LaunchOutput], list[Reading]] = _nothing
     """Readings in an output that only shows with its launch of what they are."""
-    report: Callable[[BenchLaunch, LaunchOutput], Iterator[str]] = _nothing
+    report: Callable[[BenchLaunch, LaunchOutput], Iterable[str]] = _nothing
     """Where the file that it wrote beside its table differs from the table."""
     lone: Callable[[BenchLaunch, LaunchOutput], str] | None = None
     """Why each process ran alone; empty if they ran together."""

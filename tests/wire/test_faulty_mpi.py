@@ -18,8 +18,7 @@ import pytest
 
 from busbar.engine.collect import show
 from busbar.engine.judge import judge
-from busbar.engine.launch import BenchLaunch
-from busbar.engine.nonce import NONCE
+from busbar.engine.launch import NONCE, BenchLaunch
 from busbar.engine.results import Result
 from busbar.engine.run import Run
 from busbar.verdict import Verdict, combined

@@ -14,8 +14,7 @@ from busbar.data import CHECKS
 from busbar.delivery.programs import python_with_torch
 from busbar.engine.collect import show
 from busbar.engine.judge import judge
-from busbar.engine.launch import BenchLaunch
-from busbar.engine.nonce import NONCE
+from busbar.engine.launch import NONCE, BenchLaunch
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
 from busbar.units import parse_bytes

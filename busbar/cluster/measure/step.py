@@ -22,7 +22,7 @@ from busbar.cluster.measure.events import (
     parse_event,
 )
 from busbar.cluster.measure.program import InsideLink, Program
-from busbar.engine.nonce import NONCE
+from busbar.engine.launch import NONCE
 from busbar.slurm.steps import kill_step
 
 _LONGEST_LINE = 1 << 16

@@ -14,6 +14,6 @@ TOOL = Tool(
     reader=InspectorReader,
     document=read_document,
     bands=no_bands,
-    answer=lambda launch, shown: iter(()),
+    answer=lambda launch, shown: (),
     checked=measured,
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from busbar.engine.bands import between_two, not_staged, pair, question_of, site_of
+from busbar.engine.bands import between_two, no_bands, not_staged, pair, question_of, site_of
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
 from busbar.expect import NoExpectation
@@ -35,8 +35,7 @@ def bands(run: Run, reading: Reading) -> list[Expectation]:
         return [between_two(run, reading)]
     if run.bench.replace("osu_xccl_", "osu_") in OSU_COLLECTIVES:
         return [_collective(run, reading)]
-    where = f"site {run.site.name}" if run.site else ""
-    raise NoExpectation(f"no band for {run.bench}", where=where)
+    return no_bands(run, reading)
 
 
 def _multi_pair(run: Run, reading: Reading) -> Expectation:
