@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 
 from busbar.detect.write import REFRAME_FILE
@@ -20,6 +21,8 @@ deliveries: [{{kind: wheels, stack: host}}]
 
 def small_site(parent: Path, *, scheduler: str = "local", runtime: str = "") -> Path:
     """Write the site ``one`` below a directory, with a runtime for containers if one is given."""
+    # What `busbar check` imports takes a second, and each call of it would do so in a new process.
+    importlib.import_module("busbar.commands.check")
     site = parent / "one"
     site.mkdir(exist_ok=True)
     containers = f"containers: {{runtime: {runtime}}}\n" if runtime else ""
