@@ -12,7 +12,7 @@ from busbar.errors import BusbarError, suggestion
 from busbar.expect import Question, expect
 from busbar.expect.collective import bands as collective_bands
 from busbar.expect.collective import harnesses
-from busbar.expect.expectation import NoExpectation
+from busbar.expect.expectation import Expectation, NoExpectation
 from busbar.expect.link_kinds import EXAMPLES, LinkKind, kind_of
 from busbar.expect.lint_nodes import Key, Violation, gpu_violations, place_violations
 from busbar.expect.topology import domain_nodes
@@ -245,43 +245,36 @@ def _references(site: Site) -> Iterator[Violation]:
 
 
 def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Violation]:
-    """Compare the reading with its limit and band."""
-    at = (*key, "us" if reference.us is not None else "gb_per_s")
+    """Compare the reading with its limit and band; without data only the limit may be known."""
+    band: Expectation | None = None
     try:
-        expected = expect(site, question_of(reference))
+        band = expect(site, question_of(reference))
+        limit, path = band.limit, band.path
     except NoExpectation as error:
-        # Without data only the limit may be known.
-        if error.limit is not None and _is_impossible(reference, error.limit):
-            yield at, _impossible(reference, error.limit, error.path), _IMPOSSIBLE_HINT
-        return
+        if error.limit is None:
+            return
+        limit, path = error.limit, error.path
     except BusbarError as error:
         yield key, error.what, error.hint or "correct the reference"
         return
-    if _is_impossible(reference, expected.limit):
-        yield at, _impossible(reference, expected.limit, expected.path), _IMPOSSIBLE_HINT
-    elif not expected.low <= reference.value <= expected.high:
+    at = (*key, "us" if reference.us is not None else "gb_per_s")
+    value, unit = reference.value, reference.unit
+    if value < limit if reference.us is not None else value > limit:
+        nodes = f" on {reference.nodes} nodes" if reference.nodes > 1 else ""
+        side = "below" if reference.us is not None else "above"
         yield (
             at,
-            f"{reference.bench} {reference.value:g} {reference.unit} is outside the band"
-            f" {expected.low:.4g} to {expected.high:.4g} {expected.unit}",
+            f"{reference.bench}{nodes} {value:g} {unit} is {side} the physical bound of"
+            f" {limit:.4g} {unit} ({'; '.join(path)})",
+            "correct the measurement, or the links in site.yaml",
+        )
+    elif band and not band.low <= value <= band.high:
+        yield (
+            at,
+            f"{reference.bench} {value:g} {unit} is outside the band"
+            f" {band.low:.4g} to {band.high:.4g} {band.unit}",
             "state what changed the value (algo, plugin, harness), or add a band to the family",
         )
-
-
-_IMPOSSIBLE_HINT = "correct the measurement, or the links in site.yaml"
-
-
-def _is_impossible(reference: Reference, limit: float) -> bool:
-    return reference.value < limit if reference.us is not None else reference.value > limit
-
-
-def _impossible(reference: Reference, limit: float, path: tuple[str, ...]) -> str:
-    nodes = f" on {reference.nodes} nodes" if reference.nodes > 1 else ""
-    side = "below" if reference.us is not None else "above"
-    return (
-        f"{reference.bench}{nodes} {reference.value:g} {reference.unit} is {side} the physical"
-        f" bound of {limit:.4g} {reference.unit} ({'; '.join(path)})"
-    )
 
 
 def question_of(reference: Reference) -> Question:
