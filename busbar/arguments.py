@@ -14,8 +14,8 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from busbar.boundary import one_line, visible
 from busbar.errors import suggestion
-from busbar.plain import one_line, visible
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite

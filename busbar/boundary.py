@@ -1,9 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""What strings and files of others may hold before a shell, ReFrame or the file system gets them.
+"""Where text of others comes in and goes out: one function for each place that can misread it.
 
-Values that leave for other places pass one module each: SQL through parameters
-(`busbar.history.store`), HTML through the templates (`busbar.report.page`), metrics through
-`busbar.report.prometheus`, the terminal through `busbar.terminal`.
+| place | what guards it |
+|---|---|
+| ReFrame and its job scripts | `refuse_command`; `refuse_unsafe` for paths, which get no quotes |
+| words of a shell, options of Slurm | `shlex`, after `refuse_command` |
+| the reason of a drained node | `slurm_reason` |
+| the terminal, mail, JUnit and one line of a log | `visible`, `one_line` |
+| metrics | `metric_label`; `busbar.report.prometheus` has the client's own |
+| HTML and SVG | the templates of `busbar.report.page`, which escape |
+| SQL | parameters; names of tables and columns are constants |
+| names of files | `refuse_unsafe`; those in reports are made of letters and digits |
+
+What comes in: `read_text` for files, `busbar.parse.numbers` for numbers and JSON.
+`refuse_foreign` and `refuse_foreign_code` guard directories to write to, and files to execute.
 """
 
 from __future__ import annotations
@@ -26,6 +36,25 @@ _REFERENCE = re.compile(r"\w[\w@%+=:./~-]*")
 # ReFrame expands values with the first two, on the host that submits; a line of its own in a job
 # script is a command.
 _COMMAND = re.compile(r"\$\(|`|[\x00-\x1f\x7f]")
+
+
+# Printable by Unicode's categories, and still without a glyph: joiners, fillers and selectors.
+_INVISIBLE = frozenset(
+    chr(code)
+    for first, last in (
+        (0x034F, 0x034F),
+        (0x115F, 0x1160),
+        (0x17B4, 0x17B5),
+        (0x180B, 0x180F),
+        (0x2800, 0x2800),
+        (0x3164, 0x3164),
+        (0xFE00, 0xFE0F),
+        (0xFFA0, 0xFFA0),
+        (0xE0100, 0xE01EF),
+    )
+    for code in range(first, last + 1)
+)
+MOST_BYTES = 2**20
 
 
 def refuse_command(text: str) -> str:
@@ -122,7 +151,7 @@ def refuse_foreign_code(file: Path) -> None:
     """
     trusted = {0, os.geteuid(), Path(__file__).stat().st_uid}
     for path in (file, file.parent):
-        if who := _writer(path, trusted):
+        if who := _writer(path, trusted, alone=True):
             raise BusbarError(
                 f"{who} {path}, and {file.name} is executed",
                 where=str(file),
@@ -130,8 +159,11 @@ def refuse_foreign_code(file: Path) -> None:
             )
 
 
-def _writer(path: Path, trusted: set[int]) -> str:
-    """Return who besides the trusted users can write to a path, in words; empty if nobody."""
+def _writer(path: Path, trusted: set[int], *, alone: bool = False) -> str:
+    """Return who besides the trusted users can write to a path, in words; empty if nobody.
+
+    With ``alone``, a group with other members counts.
+    """
     try:
         found = path.stat()
     except OSError:
@@ -139,6 +171,9 @@ def _writer(path: Path, trusted: set[int]) -> str:
     if found.st_uid not in trusted:
         return f"{_name(found.st_uid)} owns"
     sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
+    # The group of a user with the same number has no other member.
+    if alone and found.st_mode & stat.S_IWGRP and found.st_gid not in (0, found.st_uid):
+        return f"the group {found.st_gid} can write to"
     return "anyone can write to" if found.st_mode & stat.S_IWOTH and not sticky else ""
 
 
@@ -168,3 +203,69 @@ def replace_file(path: Path, text: str, *, public: bool = False) -> None:
     except BaseException:
         os.unlink(name)
         raise
+
+
+def visible(text: str, keep: str = "\t\n") -> str:
+    r"""Replace what a terminal obeys or does not show by escapes such as ``\x1b`` and ``\u202e``.
+
+    That is all that Unicode does not call printable (controls, formats such as those of text
+    direction, separators other than the space, lone surrogates, unassigned characters), except
+    ``keep``.
+    """
+    if text.isprintable() and (text.isascii() or _INVISIBLE.isdisjoint(text)):
+        return text
+    return "".join(
+        character
+        if character in keep or (character.isprintable() and character not in _INVISIBLE)
+        else _escape(character)
+        for character in text
+    )
+
+
+def one_line(text: str) -> str:
+    """Return ``text`` as a part of one line: a line feed is an escape, too."""
+    return visible(text, keep="\t")
+
+
+def _escape(character: str) -> str:
+    code = ord(character)
+    if character == "\n":
+        return "\\n"
+    return (
+        f"\\x{code:02x}"
+        if code < 0x100
+        else f"\\u{code:04x}"
+        if code < 1 << 16
+        else f"\\U{code:08x}"
+    )
+
+
+def metric_label(text: str) -> str:
+    """Return the value of a label as Prometheus' text format writes it."""
+    return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def slurm_reason(text: str) -> str:
+    """Return text that no shell, table or parser of Slurm takes for something else."""
+    return " ".join(re.sub(r"[^ !#%&()*+,./0-9:;<=>?@A-Z\[\]_a-z{}~-]", "?", text).split())
+
+
+def read_text(path: Path, most: int = MOST_BYTES, *, errors: str = "strict") -> str:
+    """Return the text of a file; raise ``OSError`` for anything but a file of ``most`` bytes.
+
+    ``errors`` is as for ``bytes.decode``.
+    """
+    with open(path, "rb", opener=regular) as stream:
+        data = stream.read(most + 1)
+    if len(data) > most:
+        raise OSError(0, f"has more than {most:,} bytes")
+    return data.decode("utf-8", errors)
+
+
+def regular(path: str, flags: int) -> int:
+    """Open a regular file, as ``opener`` of ``open``: a pipe blocks, a device may never end."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(0, "not a regular file")
+    return descriptor

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from busbar import commands
 from busbar.arguments import Parser, actions
+from busbar.boundary import visible
 from busbar.data import full_version
 from busbar.document import ErrorDocument, ErrorRow, to_json
 from busbar.errors import BusbarError
 from busbar.redact import redact
-from busbar.terminal import stderr, stdout, visible
+from busbar.terminal import stderr, stdout
 
 if TYPE_CHECKING:
     from busbar.check.processes import Interruption

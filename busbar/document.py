@@ -15,10 +15,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from busbar.boundary import read_text
 from busbar.errors import BusbarError
 from busbar.parse import numbers
 from busbar.redact import redact
-from busbar.text_file import read_text
 
 if TYPE_CHECKING:
     from pydantic import ValidationError

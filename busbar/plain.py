@@ -14,63 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from busbar.boundary import one_line, visible
+
 Part = str | tuple[str, str]
 """Text, or text and its style."""
 
 GAP = 2
 """Blanks between two columns."""
-
-# Printable by Unicode's categories, and still without a glyph: joiners, fillers and selectors.
-_INVISIBLE = frozenset(
-    chr(code)
-    for first, last in (
-        (0x034F, 0x034F),
-        (0x115F, 0x1160),
-        (0x17B4, 0x17B5),
-        (0x180B, 0x180F),
-        (0x2800, 0x2800),
-        (0x3164, 0x3164),
-        (0xFE00, 0xFE0F),
-        (0xFFA0, 0xFFA0),
-        (0xE0100, 0xE01EF),
-    )
-    for code in range(first, last + 1)
-)
-
-
-def visible(text: str, keep: str = "\t\n") -> str:
-    r"""Replace what a terminal obeys or does not show by escapes such as ``\x1b`` and ``\u202e``.
-
-    That is all that Unicode does not call printable (controls, formats such as those of text
-    direction, separators other than the space, lone surrogates, unassigned characters), except
-    ``keep``.
-    """
-    if text.isprintable() and (text.isascii() or _INVISIBLE.isdisjoint(text)):
-        return text
-    return "".join(
-        character
-        if character in keep or (character.isprintable() and character not in _INVISIBLE)
-        else _escape(character)
-        for character in text
-    )
-
-
-def one_line(text: str) -> str:
-    """Return ``text`` as a part of one line: a line feed is an escape, too."""
-    return visible(text, keep="\t")
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    if character == "\n":
-        return "\\n"
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 1 << 16
-        else f"\\U{code:08x}"
-    )
 
 
 @dataclass(frozen=True)

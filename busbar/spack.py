@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from busbar.boundary import read_text
 from busbar.errors import BusbarError
-from busbar.json_text import load_json
+from busbar.parse.numbers import load_json
 from busbar.site import systems
 from busbar.site.stacks import MANIFEST, STACKS
-from busbar.text_file import read_text
 
 FILE = "spack.lock"
 _MOST_BYTES = 64 * 2**20

@@ -20,7 +20,8 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
-from busbar.plain import GAP, Column, Part, Plain, one_line, visible
+from busbar.boundary import one_line, visible
+from busbar.plain import GAP, Column, Part, Plain
 
 __all__ = [
     "Bar",
@@ -30,10 +31,8 @@ __all__ = [
     "Table",
     "Terminal",
     "Text",
-    "one_line",
     "stderr",
     "stdout",
-    "visible",
 ]
 
 _SHORTEST = 8

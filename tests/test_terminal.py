@@ -20,10 +20,11 @@ from rich.text import Text
 
 import busbar.commands.explain
 from busbar import cli
+from busbar.boundary import one_line, visible
 from busbar.engine.reading import Cause, Evidence, Note
 from busbar.engine.results import Outcome, Result
 from busbar.report.terminal import print_verdicts
-from busbar.terminal import Terminal, one_line, visible
+from busbar.terminal import Terminal
 from busbar.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]

@@ -21,7 +21,7 @@ from busbar.delivery.bounds import export, refuse_too_large, run_bounded
 from busbar.delivery.environment import Image
 from busbar.delivery.programs import patterns
 from busbar.errors import BusbarError
-from busbar.json_text import load_json
+from busbar.parse.numbers import load_json
 from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
 from busbar.preflight.loader import View

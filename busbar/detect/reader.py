@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from busbar.boundary import read_text
 from busbar.detect.gather import Outputs
 from busbar.errors import BusbarError, file_error
 from busbar.parse.machine import (
@@ -25,7 +26,6 @@ from busbar.parse.machine import (
 )
 from busbar.site.yamlfile import dotted
 from busbar.slurm.nodes import parse_hardware
-from busbar.text_file import read_text
 
 Parsed = TypeVar("Parsed")
 _PARSERS: dict[str, Callable[[str], object]] = {

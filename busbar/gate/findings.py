@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, NamedTuple, get_args
 
+from busbar.boundary import slurm_reason
 from busbar.gate.site import GateAction, GateCheck, GateSeverity, Rules
 from busbar.redact import redact
 from busbar.verdict import Verdict, combined
@@ -272,7 +273,7 @@ def reason_of(faults: Sequence[GateRow]) -> str:
     what = " ".join(filter(None, (first.check, first.where, first.value or "failed")))
     more = f" (+{len(faults) - 1} more)" if len(faults) > 1 else ""
     band = (first.band or "healthy")[:_MOST_BAND]
-    text = _plain(f"{_PREFIX}{what[:_MOST_VALUE]} vs {band}: {first.remedy}")
+    text = slurm_reason(f"{_PREFIX}{what[:_MOST_VALUE]} vs {band}: {first.remedy}")
     return text[: MOST_BYTES - len(more) - len(_MARK)].rstrip() + more + _MARK
 
 
@@ -280,8 +281,3 @@ def own_check(reason: str) -> GateCheck | None:
     """Return the check that a reason names if the gate wrote it; None for all other reasons."""
     match = _OWN.fullmatch(reason.strip())
     return next((name for name in _CHECKS if match and name == match["check"]), None)
-
-
-def _plain(text: str) -> str:
-    """Return text that no shell, table or parser of Slurm takes for something else."""
-    return " ".join(re.sub(r"[^ !#%&()*+,./0-9:;<=>?@A-Z\[\]_a-z{}~-]", "?", text).split())

@@ -9,7 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Literal
 
-from busbar.boundary import refuse_foreign, replace_file
+from busbar.boundary import metric_label, refuse_foreign, replace_file
 from busbar.gate.findings import CHECKS, Category, GateDocument, GateRow
 from busbar.gate.site import GateAction
 from busbar.plain import Column, Part, Plain
@@ -206,10 +206,6 @@ def metrics(result: GateDocument) -> str:
         full = f"busbar_gate_{name}"
         lines += [f"# HELP {full} {text}", f"# TYPE {full} gauge"]
         for labels, value in samples:
-            words = ",".join(f'{key}="{_escaped(label)}"' for key, label in labels.items())
+            words = ",".join(f'{key}="{metric_label(label)}"' for key, label in labels.items())
             lines.append(f"{full}{f'{{{words}}}' if words else ''} {float(value)!r}")
     return "\n".join(lines) + "\n"
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

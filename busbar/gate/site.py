@@ -14,6 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal
 
+from busbar.boundary import read_text
 from busbar.errors import BusbarError
 from busbar.verdict import Verdict, verdict_on_rate
 
@@ -42,6 +43,7 @@ GateMode = Literal["skip", "observe", "enforce"]
 GateSeverity = Literal["info", "warning", "critical"]
 GateAction = Literal["note", "drain", "reset_gpu", "reboot", "service"]
 SCHEMA = "busbar-gate-site/1"
+_MOST_BYTES = 2**26
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ def read(path: Path) -> GateSite:
     """Read what ``busbar gate --compile`` wrote; raise ``BusbarError`` for anything else."""
     hint = "write it with busbar gate --site NAME --compile FILE"
     try:
-        raw = json.loads(path.read_text("utf-8"))
+        raw = json.loads(read_text(path, _MOST_BYTES))
         if raw.pop("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
         return GateSite(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from busbar.boundary import read_text
 from busbar.document import parse_document
 from busbar.engine.check_document import CheckDocument
 from busbar.engine.collect import read
@@ -22,7 +23,6 @@ from busbar.history.record import HistoryRecord, Measured, measured
 from busbar.history.store import HistoryStore
 from busbar.parse import numbers
 from busbar.parse.text import Source
-from busbar.text_file import read_text
 from busbar.units import format_bytes, seconds
 
 _MOST_BYTES = 1 << 30

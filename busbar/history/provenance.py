@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from busbar.boundary import read_text
 from busbar.redact import kept_environment, redact, redact_document
-from busbar.text_file import read_text
 
 RECORDS = "provenance-record.*"
 _VOLATILE = ("OMPI_MCA_orte_", "OMPI_MCA_ess_", "PRTE_MCA_prte_tmpdir", "PRTE_MCA_ess_")

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from busbar import site as sites
 from busbar.boundary import refuse_unsafe
 from busbar.errors import BusbarError
-from busbar.json_text import load_json
+from busbar.parse.numbers import load_json
 from busbar.preflight import elf
 from busbar.preflight.files import Files
 from busbar.preflight.host import Host

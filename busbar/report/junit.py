@@ -6,12 +6,12 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 
+from busbar.boundary import one_line
 from busbar.check.listing import Match
 from busbar.cluster.nightly.night import Night, NightlyDocument, NightStage
 from busbar.cluster.nightly.output import why_missing
 from busbar.cluster.nightly.stages import snapshots
 from busbar.engine.results import Outcome, Result
-from busbar.terminal import one_line
 from busbar.verdict import Verdict
 
 

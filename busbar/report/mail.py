@@ -6,8 +6,8 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator
 
+from busbar.boundary import one_line
 from busbar.report.page import Page
-from busbar.terminal import one_line
 from busbar.verdict import Verdict
 from busbar.words import names_text
 

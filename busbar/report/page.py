@@ -13,6 +13,7 @@ from functools import cache
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from busbar.boundary import visible
 from busbar.check.names import short_name
 from busbar.check.snapshot import Snapshot
 from busbar.engine.results import Outcome
@@ -25,7 +26,6 @@ from busbar.report.rows import Namer, namer
 from busbar.report.scale import number
 from busbar.report.sections import CheckSection, Frame, sections
 from busbar.report.trend import Trend
-from busbar.terminal import visible
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 from busbar.words import counted, grouped

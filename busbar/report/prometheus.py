@@ -13,11 +13,11 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
+from busbar.boundary import one_line
 from busbar.check.names import short_name
 from busbar.check.snapshot import Snapshot
 from busbar.engine.results import Result
 from busbar.report.rows import quality
-from busbar.terminal import one_line
 from busbar.verdict import Verdict
 
 _GIGA = 1e9

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from busbar.boundary import read_text
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
 from busbar.cluster.sweep.rows import result_row
@@ -16,7 +17,6 @@ from busbar.parse import numbers
 from busbar.report.fleet import Fleet, NodeState, fleet
 from busbar.report.scale import number
 from busbar.slurm.hostlist import natural
-from busbar.text_file import read_text
 from busbar.verdict import Verdict, worst
 from busbar.words import grouped
 

@@ -11,9 +11,9 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ValidationError
 
+from busbar.boundary import read_text
 from busbar.errors import BusbarError, several
 from busbar.site.plain import explained
-from busbar.text_file import read_text
 
 Model = TypeVar("Model", bound=BaseModel)
 Location = Sequence[int | str]

@@ -15,9 +15,9 @@ from typing import Any
 
 import yaml
 
+from busbar.boundary import read_text
 from busbar.errors import BusbarError
 from busbar.slurm.hostlist import expand
-from busbar.text_file import read_text
 from busbar.words import grouped
 
 _MOST_BYTES = 1 << 26

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from busbar.boundary import read_text
 from busbar.errors import BusbarError
-from busbar.json_text import load_json
+from busbar.parse.numbers import load_json
 from busbar.spack import Lock
-from busbar.text_file import read_text
 
 from .manifest import Manifest
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from busbar import cli
+from busbar.boundary import visible
 from busbar.detect.machine import compose, recorded
 from busbar.engine.collect import show, split
 from busbar.errors import BusbarError
@@ -26,7 +27,6 @@ from busbar.parse import (
 )
 from busbar.parse.machine import nvidia_xml
 from busbar.redact import redact, redact_document
-from busbar.terminal import visible
 from busbar.tools.fabtests import parse as fabtests
 from busbar.tools.nccl_tests import options as nccl_options
 from busbar.tools.nccl_tests import parse as nccl_tests

@@ -288,6 +288,6 @@ def test_metrics_stay_in_a_directory_of_ones_own(
         monkeypatch.setattr(os, "geteuid", lambda: 99999)
     else:
         os.chown(foreign, 65534, -1)
-    with pytest.raises(BusbarError, match=r"could lead the files"):
+    with pytest.raises(BusbarError, match=r"owns \S+, and could lead"):
         write_metrics(result(DOWN), foreign / "busbar.prom")
     assert [*foreign.iterdir(), *public.iterdir()] == []

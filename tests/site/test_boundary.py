@@ -126,14 +126,17 @@ def test_reframe_gets_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-@pytest.mark.parametrize(("owner", "mode"), [(65534, 0o644), (0, 0o646)])
+@pytest.mark.parametrize(
+    ("owner", "group", "mode"),
+    [(65534, 65534, 0o644), (0, 0, 0o646), (0, 65534, 0o664)],
+)
 def test_the_configuration_of_another_user_is_not_run(
-    owner: int, mode: int, tmp_path: Path
+    owner: int, group: int, mode: int, tmp_path: Path
 ) -> None:
     directory = tmp_path / "local"
     shutil.copytree(SITES / "local", directory)
     refuse_foreign_code(directory / "reframe.py")
-    os.chown(directory / "reframe.py", owner, owner)
+    os.chown(directory / "reframe.py", owner, group)
     (directory / "reframe.py").chmod(mode)
     with pytest.raises(BusbarError, match=r"reframe\.py is executed"):
         load(directory / "site.yaml", Choice(declared=True))

@@ -11,10 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from busbar import spack as lock
+from busbar.boundary import read_text
 from busbar.errors import BusbarError
-from busbar.json_text import load_json
+from busbar.parse.numbers import load_json
 from busbar.site.yamlfile import Document, load_yaml
-from busbar.text_file import read_text
 from ci.spack import manifest
 from tests.cases import cases
 from tests.said import Command

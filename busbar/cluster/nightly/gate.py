@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from busbar.boundary import read_text
 from busbar.cluster.nightly.night import NightFinding
 from busbar.data import busbar
 from busbar.document import parse_document
@@ -13,7 +14,6 @@ from busbar.gate.findings import GateDocument
 from busbar.parse import numbers
 from busbar.slurm.options import Grant, Wish, words_of
 from busbar.slurm.steps import srun
-from busbar.text_file import read_text
 from busbar.verdict import Verdict
 
 _MINUTES = 10

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from busbar.boundary import one_line
 from busbar.cluster.nightly.night import Night, NightFinding, NightlyDocument
 from busbar.redact import redact
 from busbar.slurm.hostlist import fold
-from busbar.terminal import one_line
 from busbar.verdict import Verdict
 
 _MOST = 10

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from busbar.boundary import read_text
 from busbar.errors import BusbarError
-from busbar.text_file import read_text
 
 GRACE_S = 45
 """How long a stage may take to end its jobs and to write what it measured."""

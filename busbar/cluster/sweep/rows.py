@@ -18,6 +18,7 @@ from typing import Annotated, BinaryIO, TypeVar
 
 from pydantic import BeforeValidator, Field, Strict
 
+from busbar.boundary import regular
 from busbar.document import parse_document
 from busbar.errors import BusbarError, file_error
 from busbar.parse import numbers
@@ -186,7 +187,7 @@ def result_row(value: object) -> MeasuredPair:
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not empty, with their numbers."""
     hint = "name a file that busbar sweep plan or busbar sweep run wrote"
-    with file_error("cannot be read", path, hint), path.open("rb") as stream:
+    with file_error("cannot be read", path, hint), open(path, "rb", opener=regular) as stream:
         yield from _bounded(stream, path)
 
 
