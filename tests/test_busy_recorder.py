@@ -27,7 +27,6 @@ case "$1" in
 *) exec {SLEEP} "$@" ;;
 esac
 """
-SPIN = "while True: pass"
 # Synthetic: no output of these queries is recorded. Fields and order are those that are asked for.
 NVIDIA_SMI = """\
 #!/bin/sh
@@ -83,18 +82,20 @@ def _the_recorder_pauses_briefly(
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
-@pytest.fixture
-def other() -> Iterator[subprocess.Popen[bytes]]:
-    """A busy program that is not the job's."""
-    with subprocess.Popen(["python3", "-c", SPIN]) as process:
+@pytest.fixture(params=[["python3", "-c", "while True: pass"]])
+def other(request: pytest.FixtureRequest) -> Iterator[subprocess.Popen[bytes]]:
+    """A program that is not the job's; busy, if a test asks for nothing else."""
+    with subprocess.Popen(request.param) as process:
         yield process
         process.kill()
 
 
 def test_others_are_told_from_the_job(tmp_path: Path, other: subprocess.Popen[bytes]) -> None:
     # Two processes of the job, one of them started by the other: neither is "others".
-    # Ticks are of 10 ms, and processes are read one after the other: a second evens that out.
-    busy = record(tmp_path, "sh", "-c", spin_until(tmp_path, 2, '"seconds": [1-9].*"wait"'))
+    # Ticks are of 10 ms, and processes are read one after the other: half a second evens that out.
+    busy = record(
+        tmp_path, "sh", "-c", spin_until(tmp_path, 2, r'"seconds": \(0[.][5-9]\|[1-9]\).*"wait"')
+    )
     assert busy
     assert busy.own > 0.01
     assert busy.others > 0.1
@@ -223,6 +224,7 @@ def session_has_ended(session: int) -> bool:
     return all(line.startswith("Z") for line in listed.stdout.splitlines())
 
 
+@pytest.mark.parametrize("other", [[SLEEP, "600"]], indirect=True)
 @pytest.mark.parametrize("old", ["", "yes"])
 def test_gpus(tmp_path: Path, other: subprocess.Popen[bytes], old: str) -> None:
     tools = nvidia_smi(tmp_path)

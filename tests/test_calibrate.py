@@ -37,12 +37,10 @@ GPU_SITES = [name for name in sites.names() if sites.load(name).node_type().gpus
 
 def own_site(name: str, directory: Path) -> Site:
     """A copy of a shipped site that a center would keep."""
-    shutil.copytree(SITES / "_families", directory / "_families")
+    site = sites.load(name).model_copy()
     shutil.copytree(SITES / name, directory / name)
-    for other in sites.names():  # nodes_like
-        if other != name:
-            shutil.copytree(SITES / other, directory / other)
-    return sites.load(str(directory / name))
+    site._directory = directory / name
+    return site
 
 
 def run_of(site: Site) -> Run:

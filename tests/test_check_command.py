@@ -242,10 +242,10 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
         (["--output=/proc/nowhere"], "cannot be made"),
         (["--output=/proc/version"], "cannot be made: File exists"),
         (["--output=/tmp/a b"], "--output: '/tmp/a b' has the character ' '"),
-        (["-n", "link_matrx"], "no check has 'link_matrx'; for example: link_matrix"),
+        (["-n", "link_matrx"], "no check has 'link_matrx'; did you mean 'link_matrix'?"),
         (["-n", "("], "is not a valid regular expression"),
-        (["-t", "gat"], "no check has 'gat'; for example: gate"),
-        (["--require", "osuu"], "no check has 'osuu'; for example: osu"),
+        (["-t", "gat"], "no check has 'gat'; did you mean 'gate'?"),
+        (["--require", "osuu"], "no check has 'osuu'; did you mean 'osu'?"),
         (
             ["-n", "xccl_npkit"],
             "-n xccl_npkit: no check can run here: environment wheels-ucx-1_14 lacks",

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -28,28 +26,25 @@ TABLES = {"reframe_checks/src/torch_collectives.py": "a program of its own, in o
 # What is still too long. A name that no longer is has to go from here.
 TO_DO: set[str] = set()
 
-_NO_CODE = {
-    *(tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT),
-    *(tokenize.ENCODING, tokenize.ENDMARKER),
-}
+_KEPT = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 @cache
 def parsed(text: str) -> tuple[list[ast.AST], set[int]]:
-    """Return all nodes, and the numbers of lines that are no docstring, no comment, not blank."""
-    nodes = list(ast.walk(ast.parse(text)))
-    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
-    lines = {
-        number
-        for token in tokens
-        if token.type not in _NO_CODE
-        for number in range(token.start[0], token.end[0] + 1)
-    }
-    for node in nodes:
-        # A docstring, or the one below a field.
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
-            lines -= set(range(node.lineno, (node.end_lineno or 0) + 1))
-    return nodes, lines
+    """Return functions and classes, and the lines that are no docstring, comment or blank."""
+    rows = ["", *text.splitlines()]
+    lines = {n for n, row in enumerate(rows) if row.strip() and not row.lstrip().startswith("#")}
+    kept, docstrings = [], set[int]()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, _KEPT):
+            kept.append(node)
+        elif isinstance(node, ast.Constant | ast.JoinedStr) and '"""' in rows[node.lineno]:
+            # All lines of a text are code.
+            lines.update(range(node.lineno, (node.end_lineno or 0) + 1))
+        elif isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
+            # A docstring, or the one below a field.
+            docstrings.update(range(node.lineno, (node.end_lineno or 0) + 1))
+    return kept, lines - docstrings
 
 
 def only_declares(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -72,9 +72,9 @@ def test_each_way_to_print(text: str) -> None:
 
 
 def test_every_character_is_shown_or_escaped() -> None:
-    for code in range(sys.maxunicode + 1):
-        text = visible(chr(code))
-        assert len(text) > 1 or text in "\t\n" or not hidden(text), hex(code)
+    for first in range(0, sys.maxunicode + 1, 4096):
+        text = visible("".join(map(chr, range(first, first + 4096))))
+        assert hidden(text) <= {"\t"}, hex(first)
         text.encode()
 
 
