@@ -36,7 +36,9 @@ def _when_seen(id_: str, entry: Entry) -> None:
         )
         if not messages:
             return
-        fatal = not facts.readings or (strength != "hint" and any(map(context.ends, messages)))
+        fatal = not facts.readings or (
+            strength != "hint" and any(context.ends(each.evidence) for each in messages)
+        )
         if entry.without_readings and not fatal:
             return
         lines = lines_of(*messages, facts.setting(entry.setting), facts.first(entry.shown))

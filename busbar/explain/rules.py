@@ -115,25 +115,25 @@ class Context:
         """What can have kept the run from ending in time."""
         return [load for load in self.loads if load.starves]
 
-    def ends(self, seen: Occurrence) -> bool:
+    def ends(self, own: Evidence) -> bool:
         """Return whether a message is of a program that measured nothing after it.
 
         It follows all results, or is of a command before the one that measured. Messages of
         another file than the results have no place among them.
         """
-        own, started = seen.evidence, self._started_by
+        started = self._started_by
         before = started and _is_before(own, started)
         if before and _is_before(self.facts.commands[0][1], own):
             return True
         return all(_is_before(line, own) for line in self.results)
 
-    def may_end(self, seen: Occurrence) -> bool:
+    def may_end(self, own: Evidence) -> bool:
         """Return whether the input leaves open if a message is of the program that measured.
 
         It is before the first line of that program: it can be of the same launch, or of a
         program that failed before.
         """
-        own, start = seen.evidence, next(iter(self.facts.launches), None)
+        start = next(iter(self.facts.launches), None)
         started = self._started_by
         own_launch = started and _is_before(started, own)
         return bool(start and _is_before(own, start) and not own_launch)

@@ -90,7 +90,7 @@ def rank_died(context: Context) -> Finding | None:
         deaths += [
             s
             for s in facts.seen("trouble") + (facts.seen("severe") if whole else [])
-            if not whole or (context.ends(s) and not _TEARDOWN.search(s.evidence.text))
+            if not whole or (context.ends(s.evidence) and not _TEARDOWN.search(s.evidence.text))
         ]
     status = facts.exit_status
     failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
@@ -187,7 +187,11 @@ def stuck(context: Context) -> Finding | None:
     """Threads of XLA wait for others at a collective, and none says that it went on."""
     facts = context.facts
     waiting = facts.seen("xla.stuck")
-    if not waiting or facts.seen("xla.unstuck") or not any(map(context.ends, waiting)):
+    if (
+        not waiting
+        or facts.seen("xla.unstuck")
+        or not any(context.ends(each.evidence) for each in waiting)
+    ):
         return None
     return failure(waiting[0]["text"], *waiting[:3], certain=False)
 
@@ -248,9 +252,9 @@ def of_another_program(context: Context) -> Evidence | None:
     """
     facts = context.facts
     fatal = {"trouble", "severe", "pmix", "nccl.warn", *SHOWN_BY_MESSAGES} & facts.messages.keys()
-    found = [s.evidence for kind in fatal for s in facts.seen(kind) if context.may_end(s)]
+    found = [s.evidence for kind in fatal for s in facts.seen(kind) if context.may_end(s.evidence)]
     if context.results:
-        found += [s.evidence for s in facts.seen("nccl.warn") if context.ends(s)]
+        found += [s.evidence for s in facts.seen("nccl.warn") if context.ends(s.evidence)]
         if facts.complaint and all(_ended_badly(facts, line) for line in context.results):
             found.append(facts.complaint)
     ending = (line for line in found if not _TEARDOWN.search(line.text))

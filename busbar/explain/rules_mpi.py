@@ -304,7 +304,7 @@ def pmix_mismatch(context: Context) -> Finding | None:
     if not seen:
         return None
     failed = bool(facts.exit_status and facts.exit_status.code) or not facts.readings
-    failed = failed or any(map(context.ends, seen))
+    failed = failed or any(context.ends(each.evidence) for each in seen)
     effect = Verdict.FAILED if failed else Verdict.PASS
     return failure(seen[0]["text"], *seen[:3], certain=failed, effect=effect)
 

@@ -232,7 +232,12 @@ def too_few_gpus(context: Context) -> Finding | None:
 @cause("nccl-version-mismatch")
 def version_mismatch(context: Context) -> Finding | None:
     """NCCL versions differ among the ranks, or between its log and the program."""
-    versions = nccl_versions(context.facts)
+    shown = nccl_versions(context.facts).items()
+    # What is before or after a table is of another program.
+    other = [
+        v for v, line in shown if (context.results and context.ends(line)) or context.may_end(line)
+    ]
+    versions = {version: line for version, line in shown if version not in other}
     if len(versions) < 2:
         return None
     return failure(f"the output names {', '.join(versions)}", *[*versions.values()][:3])

@@ -143,6 +143,14 @@ def test_two_runs_in_one_output() -> None:
     ]
 
 
+def test_a_table_without_its_header_is_a_run_of_its_own() -> None:
+    text = nccl_table({1 << 28: 337.0, 1 << 30: 356.0})
+    rows = "".join(x for x in text.splitlines(True) if x.lstrip()[0].isdigit() or "# O" in x)
+    found = explain([Source.from_text("job.out", text + rows.replace("337.00", "336.00"))])
+    assert [len(each.readings) for each in found] == [8, 8]
+    assert [each.causes for each in found] == [(), ()]
+
+
 def test_runs_in_two_files_stay_apart() -> None:
     files = [DATA / "h200x4/nccl_no_debug.log", DATA / "h200x4/nccl_p2p_disabled.log"]
     assert [str(e.verdict) for e in explain(files)] == ["pass", "degraded"]

@@ -172,6 +172,9 @@ class NcclReader(TableReader):
         if row is None or row.in_place is None:
             return False
         facts = self.run
+        last = facts.readings[-1].evidence if facts.readings and facts.tool == TOOL_NAME else None
+        if last and facts.finished and last.line < facts.finished.line and not self._alone():
+            facts = self.runs.begin()  # of a table whose header was left out
         if not facts.tool:
             facts.tool, facts.table_seen = TOOL_NAME, True
         self._header = False
