@@ -43,7 +43,7 @@ class BenchLaunch:
     across: tuple[str, ...] = ()
     """Ways that may carry it between nodes instead."""
     provider: str = ""
-    """The libfabric provider that must join the nodes, if MPICH uses libfabric."""
+    """The libfabric provider that must carry the data, where the output names it."""
     log: str = ""
     """Whose log says how the data went: ``ucx`` or ``nccl``; empty where none does."""
     logs: str = "*"

@@ -177,7 +177,6 @@ TARGETS = {
     ),
     "reports": Target(_each(nvidia_smi.parse_report), share=5),
     "fabtests": Target(_or_value_error(fabtests.rows), share=10),
-    "providers": Target(_or_value_error(fabtests.providers), share=5),
     "ucx-perftest": Target(_or_value_error(ucx_perftest.final_row), share=10),
     "events": Target(_events, share=10),
     "json": Target(_json, share=10),

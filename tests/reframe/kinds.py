@@ -290,12 +290,17 @@ GPU_AWARE = Kind(
 LIBFABRIC = Kind(
     BenchLaunch(
         *("fi_pingpong", ("fi_pingpong", "-I", "200"), 1, (1 << 20,)),
+        provider="tcp",
         placed=False,
         bands=False,
     ),
     (DATA / "libfabric/fi_pingpong_1.17.0_tcp.log").read_text() + "\nexit_status=0\n",
     H200,
-    {"answer": replaced("2124.37", "4124.37"), **CUT},
+    {
+        "transport": replaced("prov_name: tcp", "prov_name: verbs"),
+        "answer": replaced("2124.37", "4124.37"),
+        **CUT,
+    },
 )
 UCX_HOST = ucx("memory", "H H", ("sysv", "cma"))
 UCX_GPU = ucx("gpu", "D D", ("cuda_ipc",))

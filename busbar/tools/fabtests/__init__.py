@@ -24,6 +24,8 @@ def _answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     table = rows(shown.text)
     if table != rows(shown.until_exit):
         yield "a reading follows the exit status"
+    if lost := [format_bytes(row.nbytes) for row in table if not row.all_arrived]:
+        yield f"messages of {', '.join(lost)} were lost"
     asked = launch.option("-I")
     for row in table:
         if launch.sizes and row.nbytes not in launch.sizes:

@@ -14,7 +14,6 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _THOUSANDS = {"": 1, "k": 1000, "m": 1000**2, "g": 1000**3}
 _DIGITS = 1e-3
 _SIZE = re.compile(r"(?P<number>\d+)(?P<unit>[kmg]?)$")
-_PROVIDER = re.compile(r"\s*prov_name: (?P<name>\S+)\s*$")
 
 
 class FabtestsRow(NamedTuple):
@@ -66,8 +65,3 @@ def rows(lines: Iterable[str]) -> list[FabtestsRow]:
                 )
             )
     return table
-
-
-def providers(lines: Iterable[str]) -> set[str]:
-    """The providers that ``fi_pingpong -v`` says it used."""
-    return {match["name"] for line in lines if (match := _PROVIDER.match(line))}

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from busbar.engine.identify import NCCL_NAMES
 from busbar.engine.job_output import MOST_READINGS, JobOutput
 from busbar.engine.reading import Evidence, Reading
 from busbar.engine.tool import TableReader
@@ -17,7 +18,6 @@ from busbar.tools.nccl_monitor.parse import (
 
 RAS, INSPECTOR = "ncclras", "nccl-inspector"
 _MOST_RECORD_BYTES = 1 << 16
-_NAMES = {"AllReduce": "all_reduce", "AllGather": "all_gather", "ReduceScatter": "reduce_scatter"}
 
 
 def read_document(file: str, text: str) -> JobOutput | None:
@@ -78,7 +78,7 @@ def _note_record(
         facts.note_process(place.host, place.pid)
         facts.ranks = max(facts.ranks or 0, place.ranks)
     if operation and len(facts.readings) < MOST_READINGS:
-        name = _NAMES.get(operation.name, operation.name.lower())
+        name = NCCL_NAMES.get(operation.name, operation.name.lower())
         for kind, rate in (("busbw", operation.busbw), ("algbw", operation.algbw)):
             facts.readings.append(
                 Reading(kind, operation.nbytes, rate, evidence=evidence, operation=name)  # type: ignore[arg-type]
