@@ -128,7 +128,7 @@ CRAY: list[Fault] = [
     (gone("host/opt/cray"), "mpi-abi", "slow", "Cray MPICH is not on this host"),
     (_no_provider, "libfabric", "slow", "no provider cxi"),
     (gone("host/opt/cray/pe/lib64/libcxi*"), "libfabric", "slow", "libcxi.so.1 is missing"),
-    (needs(ABI, "libfabric.so.1", "FABRIC_1.9"), "libfabric", "broken", "FABRIC_1.9"),
+    (needs(ABI, "libfabric.so.1", "FABRIC_1.9"), "libraries", "broken", "needs FABRIC_1.9, which"),
     (gone(f"{MPICH}/gtl"), "gtl", "broken", "MPICH_GPU_SUPPORT_ENABLED=1"),
     (
         renamed(f"{IMAGE}/librccl-net.so", "libnccl-net.so"),
