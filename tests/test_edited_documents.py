@@ -39,7 +39,7 @@ def test_a_report_of_each_edit_ends(
     monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "none"))
     results, file = tmp_path / "results.json", tmp_path / "edited.json"
     results.write_text(json.dumps(CHECK))
-    document, command = CHECK, ("report --summary", file)
+    document, command = CHECK, ("report --mail", file)
     if kind is not CheckDocument:
         document, command = (
             filled(kind, "x"),

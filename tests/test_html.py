@@ -42,7 +42,7 @@ POLICY = re.compile(
 )
 
 
-class _Page(HTMLParser):
+class Elements(HTMLParser):
     """The elements and attributes of a page, as a browser finds them."""
 
     def __init__(self, text: str) -> None:
@@ -116,7 +116,7 @@ def page(text: str, tmp_path: Path) -> str:
 @pytest.mark.parametrize("text", ATTACKS)
 def test_the_page_is_inert(text: str, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     written = page(text, tmp_path)
-    found = _Page(written)
+    found = Elements(written)
     assert not found.tags & {"iframe", "object", "embed", "base", "form", "link", "img", "image"}
     assert found.scripts == 1
     assert not [name for name, _ in found.attributes if name.startswith("on") or name == "style"]

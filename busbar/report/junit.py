@@ -34,7 +34,7 @@ def suite_of(
     site: str, outcomes: Sequence[Outcome], skipped: Sequence[tuple[str, str]], time: str
 ) -> ET.Element:
     """Return the suite of a run; ``skipped`` has checks with their reasons."""
-    suite = ET.Element("testsuite", name=f"busbar.{site}", timestamp=time)
+    suite = ET.Element("testsuite", name=one_line(f"busbar.{site}"), timestamp=one_line(time))
     counts = {"tests": len(outcomes) + len(skipped), "failures": 0, "errors": 0}
     for outcome in outcomes:
         case = _case(suite, site, outcome.check, outcome.partition, outcome.environment)
