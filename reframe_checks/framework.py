@@ -9,7 +9,6 @@ $ ... torch_collectives.py --ranks 4 --collectives ... --sizes 16M,256M,1G
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 import reframe as rfm
@@ -29,7 +28,6 @@ from .xccl import XcclPerf
 
 _OLDEST_ROCM = (6, 3)
 """The published runs through PyTorch are those of its RCCL and of newer ones."""
-_ROCM = re.compile(r"\bROCm version\s*:?\s*(?P<version>\d+\.\d+)")
 
 
 class Torch(XcclPerf, special=True):
@@ -89,13 +87,11 @@ class Torch(XcclPerf, special=True):
         """RCCL's log names its ROCm; where it does not, PyTorch says which it was built for."""
         if GPU_STACKS.get(self.environment.stack) == "cuda":
             return
-        logs = [path.read_text(errors="replace") for path in self.logs()]
-        versions = [line["version"].split(".") for text in logs if (line := _ROCM.search(text))]
-        starts = shown.facts.events_of(Start)
-        versions += [start.hip.split(".")[:2] for start, _ in starts if start.hip]
+        versions = [*shown.facts.values("rocm.version", "version")]
+        versions += [start.hip for start, _ in shown.facts.events_of(Start) if start.hip]
         if not versions:
             yield "neither the log nor PyTorch names the ROCm of its RCCL"
-        elif (used := (int(versions[0][0]), int(versions[0][1]))) < _OLDEST_ROCM:
+        elif (used := tuple(map(int, versions[0].split(".")[:2]))) < _OLDEST_ROCM:
             wanted = ".".join(map(str, _OLDEST_ROCM))
             yield f"RCCL is of ROCm {used[0]}.{used[1]}, but {wanted} or newer is required"
 
