@@ -39,7 +39,7 @@ HOSTILE = (
     "\ufeff\u200b\u2060\xad\U000e0041\u3164\u034f\ufe0f\u2800",
     "\x07\x08\x7f\r\x1f",
     "node[/x] [red]lib[/red] :smile: [link=http://h]l[/link]",
-    "x\nverdict: pass",
+    "x\npass: all is well",
     "\ud800 \udcff",
 )
 
@@ -66,7 +66,7 @@ def test_each_way_to_print(text: str) -> None:
     shown = stream.getvalue()
     assert not hidden(shown)
     assert shown.split("\n")[0] == "a" + one_line(text)
-    assert "verdict: pass" not in shown.split("\n")[:2]
+    assert "pass: all is well" not in shown.split("\n")[:2]
     if "[" in text:
         assert "node[/x] [red]lib[/red] :smile: [link=http://h]l[/link]" in shown or "\\x" in shown
 
@@ -115,7 +115,7 @@ def test_errors_of_arguments(text: str, capsys: pytest.CaptureFixture[str]) -> N
         assert ended.value.code == 2
         shown = capsys.readouterr().err
         assert not hidden(shown)
-        assert "verdict: pass" not in shown.splitlines()
+        assert "pass: all is well" not in shown.splitlines()
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -133,16 +133,16 @@ def test_explain(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     cli.main(["explain", str(log)])
     out, err = capsys.readouterr()
     assert not hidden(out + err)
-    assert sum(line.startswith("verdict:") for line in out.splitlines()) == 1
+    assert sum(line.partition(": ")[0] in {*Verdict} for line in out.splitlines()) == 1
 
 
 def test_the_name_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    log = tmp_path / "job\x1b]0;x\x07\nverdict: pass\udcff"
+    log = tmp_path / "job\x1b]0;x\x07\npass: all is well\udcff"
     log.write_bytes(HEALTHY.read_bytes() + b"srun: error: n1: task 3: Segmentation fault\n")
     assert cli.main(["explain", str(log)]) == 1
     out, _ = capsys.readouterr()
     assert not hidden(out)
-    assert "verdict: pass" not in out.splitlines()
+    assert "pass: all is well" not in out.splitlines()
     assert cli.main(["explain", str(log) + "x"]) == 2
     err = capsys.readouterr().err
     assert not hidden(err)
@@ -170,7 +170,7 @@ def test_verdicts(text: str) -> None:
     print_verdicts([outcome], Terminal(stream), verbose=True)
     print_verdicts([outcome], Terminal(stream))
     assert not hidden(stream.getvalue())
-    assert "verdict: pass" not in stream.getvalue().splitlines()
+    assert "pass: all is well" not in stream.getvalue().splitlines()
 
 
 @pytest.mark.parametrize("json_option", [[], ["--json"]])
@@ -181,7 +181,7 @@ def test_a_bug_is_one_line_and_a_private_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def fails(*_: object, **__: object) -> None:
-        raise OverflowError("\x1b[2J password=hunter2\nverdict: pass")
+        raise OverflowError("\x1b[2J password=hunter2\npass: all is well")
 
     monkeypatch.setattr(busbar.commands.explain.causes, "explain", fails)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))

@@ -61,6 +61,13 @@ class Judged:
         )
 
     @property
+    def share(self) -> float:
+        """How much of its band's end the reading reaches: 1 is just enough."""
+        value = max(self.reading.value, 1e-9)
+        latency = self.expectation is not None and self.expectation.unit == "us"
+        return self.bound / value if latency else value / max(self.bound, 1e-9)
+
+    @property
     def described(self) -> str:
         """The reading and its band in words."""
         value = f"{self.reading.value:.4g} at {format_bytes(self.reading.nbytes)}"
@@ -74,6 +81,23 @@ class Judged:
             return 0.0
         latency = self.expectation.unit == "us"
         return self.expectation.high if latency else self.expectation.low
+
+
+def shortfall(
+    value: float, unit: str, nbytes: int, *, edge: float | None, limit: float | None = None
+) -> str:
+    """Return by how much a reading misses its band, or exceeds its ``limit``, as a predicate.
+
+    ``edge`` is the end of the band that it must reach.
+    """
+    size = f" at {format_bytes(nbytes)}" if nbytes else ""
+    if limit is not None:
+        return f"shows {value:.4g} {unit}{size}, beyond the limit of {limit:.4g} {unit}"
+    if edge is None:
+        return f"shows {value:.4g} {unit}{size}"
+    if unit == "us":
+        return f"takes {value:.4g} us{size} instead of at most {edge:.4g}"
+    return f"reaches {value:.4g} of {edge:.4g} {unit}{size}"
 
 
 def verdict_on(expectation: Expectation, value: float) -> Verdict:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from busbar.engine.reading import Cause, Evidence, Note, Reading
-from busbar.engine.verdicts import Judged
+from busbar.engine.verdicts import Judged, shortfall
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.redact import redact
 from busbar.terminal import Table, Terminal, Text
@@ -18,6 +18,10 @@ from busbar.words import counted, names_text
 _UNITS = {"bw": "GB/s", "busbw": "busbw GB/s", "latency_us": "us"}
 _MOST_ROWS = 16
 _MOST_HOSTS = 4
+_WITHOUT_CAUSE = {
+    Verdict.PASS: "no reading is below its band",
+    Verdict.UNJUDGED: "no band is known for what was measured",
+}
 _LONG_LINE = 240
 """Longer evidence is shown around the words that it is shown for."""
 _BEFORE = 80
@@ -34,14 +38,14 @@ def print_explanations(
 
 
 def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
+    verdict = explanation.verdict
+    out.line((verdict, f"bold {STYLES[verdict]}"), f": {redact(_sentence(explanation))}")
     if ran := _what_ran(explanation):
-        out.line(ran, style="bold")
+        out.line(ran)
     if hosts := explanation.hosts:
         out.line(f"on {names_text(hosts, len(hosts) if verbose else _MOST_HOSTS)}")
     for device in explanation.devices if verbose else ():
         out.line(f"  {device}", style="dim")
-    verdict = explanation.verdict
-    out.line("verdict: ", (verdict, STYLES[verdict]))
     for cause in explanation.causes:
         _cause(cause, out, verbose)
     if table := _table(explanation, None if verbose else _MOST_ROWS):
@@ -53,6 +57,22 @@ def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
         if note.id == "error-shown" and shown_lines.issuperset(note.evidence) and not verbose:
             continue  # a cause says it
         _note(note, out, shown_lines, verbose)
+
+
+def _sentence(explanation: Explanation) -> str:
+    """Return what is slow, by how much and why, or that nothing is."""
+    why = [cause.summary for cause in explanation.causes[:1]]
+    bad = [each for each in explanation.judged if each.verdict.is_problem and each.bound]
+    if not bad:
+        return why[0] if why else _WITHOUT_CAUSE.get(explanation.verdict, "no cause is known")
+    worst_of = min(bad, key=lambda each: each.share)
+    reading = worst_of.reading
+    what = reading.operation or explanation.operation or explanation.tool
+    ranks = f" of {counted(explanation.ranks, 'rank')}" if explanation.ranks else ""
+    beyond = worst_of.limit if worst_of.verdict is Verdict.IMPOSSIBLE else None
+    unit = "us" if reading.kind == "latency_us" else "GB/s"
+    missed = shortfall(reading.value, unit, reading.nbytes, edge=worst_of.bound, limit=beyond)
+    return ": ".join([f"{what}{ranks} {missed}", *why])
 
 
 def _what_ran(explanation: Explanation) -> str:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 from busbar.check.snapshot import Snapshot
 from busbar.engine.results import Outcome, Result
+from busbar.engine.verdicts import shortfall
 from busbar.report.failures import Failure
 from busbar.report.fleet import Fleet
 from busbar.report.matrix import ends_of
 from busbar.report.news import News
 from busbar.report.rows import Namer, deciding
-from busbar.units import format_bytes
 from busbar.verdict import Verdict
 from busbar.words import counted, names_text
 
@@ -106,17 +106,10 @@ def _of_failures(run: Snapshot, name: Namer, failures: Sequence[Failure]) -> Hea
 
 def _of_reading(row: Result, check: str) -> str:
     what = _part(row) or _collective(row) or check
-    size = f" at {format_bytes(row.bytes)}" if row.bytes else ""
-    value = f"{row.value:.4g}"
-    if row.verdict is Verdict.IMPOSSIBLE:
-        limit = f"the limit of {row.shown_limit:.4g} {row.unit}" if row.shown_limit else "possible"
-        return f"{what} shows {value} {row.unit}{size}, beyond {limit}"
     edge = row.high if row.metric == "latency" else row.low
-    if edge is None:
-        return f"{what} shows {value} {row.unit}{size}"
-    if row.metric == "latency":
-        return f"{what} takes {value} us{size} instead of at most {edge:.4g}"
-    return f"{what} reaches {value} of {edge:.4g} {row.unit}{size}"
+    limit = row.shown_limit if row.verdict is Verdict.IMPOSSIBLE else None
+    missed = shortfall(row.value or 0, row.unit, row.bytes or 0, edge=edge, limit=limit)
+    return f"{what} {missed}"
 
 
 def _part(row: Result) -> str:
