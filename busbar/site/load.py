@@ -53,7 +53,7 @@ def names() -> list[str]:
 def find(name_or_path: str | Path) -> Path:
     """Return the `site.yaml` of a site, by name, directory or file.
 
-    Raises ``BusbarError`` that lists the known sites.
+    Raises ``BusbarError`` for a name that no site has.
     """
     name = str(name_or_path)
     places = [root / name for root in search_path() if not name.startswith("_")]
@@ -69,7 +69,7 @@ def find(name_or_path: str | Path) -> Path:
     raise BusbarError(
         f"no site {name!r}",
         where=":".join(map(str, search_path())),
-        hint=suggestion(name, names(), "busbar site list prints the known ones")
+        hint=suggestion(name, names(), "busbar site list prints the known ones;")
         + " BUSBAR_SITE_PATH adds directories of sites",
     )
 

@@ -164,7 +164,7 @@ def test_a_read_only_store_is_read(
     assert (said.status, "cannot be written" in said.err) == (0, True)
     file = tmp_path / "a.jsonl"
     file.write_text(ROW % (1, 1))
-    busbar.refuses("busbar history: ", "history import", file)
+    busbar.refuses("busbar history import: ", "history import", file)
 
 
 def test_a_store_without_locks_is_refused_in_one_line(
