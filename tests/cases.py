@@ -25,16 +25,16 @@ def cases(names: str | Sequence[str], values: Iterable[Any]) -> Callable[..., Ca
 
     def decorated(function: Callable[..., None]) -> Callable[..., None]:
         def test(**fixtures: Any) -> None:
-            failed: list[Exception] = []
+            failed: list[BaseException] = []
             for index, row in enumerate(rows):
                 with ExitStack() as undone:
                     try:
                         function(**_fresh(fixtures, index, undone), **row)
                     except _FAILURES as error:
                         error.add_note(f"case {index}: {row!r}")
-                        failed.append(error)  # type: ignore[arg-type]
+                        failed.append(error)
             if failed:
-                raise ExceptionGroup(f"{len(failed)} of {len(rows)} cases", failed)
+                raise BaseExceptionGroup(f"{len(failed)} of {len(rows)} cases", failed)
 
         signature = inspect.signature(function)
         others = [p for name, p in signature.parameters.items() if name not in keys]

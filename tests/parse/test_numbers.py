@@ -61,12 +61,16 @@ def test_real(text: str, value: float | None) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["[" * 100_000, "1" * 40, "[1e400]", "{", "\ud800", b"\xff", '{"a": 1' + "0" * 5000 + "}"],
+    [
+        *("[" * 100_000, '{"a":' * 10**6, "1" * 40, "9" * 10**6, "[1e400]", "-1e400", "", "\x00"),
+        *("{", "{" * 5, '"' + "\\u0000" * 10, "\ud800", b"\xff", '{"a": 1' + "0" * 5000 + "}"),
+    ],
 )
 def test_json(text: str | bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - the class is all that callers know
         numbers.load_json(text)
-    assert numbers.load_json("[1, 1.5, NaN, 18446744073709551615]")[3] == 2**64 - 1
+    read = numbers.load_json(f'[1.5e300, "x", {-(2**63)}, {2**64 - 1}, NaN]')
+    assert read[:4] == [1.5e300, "x", -(2**63), 2**64 - 1]
 
 
 @pytest.mark.parametrize(
