@@ -25,7 +25,7 @@ _MOST_HEADER = 2**15
 """Bytes of the headers of one member; Docker and Podman write a few hundred. Records that overlap
 make tarfile keep the square of their bytes: 100 MiB of these, and 6 GiB of 250 KiB."""
 # tarfile of Python before 3.11.10 searches a header for numbers, in a time that grows with the
-# square of their length: minutes for 250,000 digits. No file name has as many as these.
+# square of their length: seconds for 30,000 digits. No file name has as many as these.
 _NUMBER = re.compile(rb"[0-9]{256}")
 _BLOCK = 2**20
 _SECONDS = 120.0

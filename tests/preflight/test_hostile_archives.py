@@ -212,7 +212,7 @@ BOMBS: dict[str, Callable[[], bytes]] = {
     "nested": lambda: header("x", tarfile.XHDTYPE, 0) * 5000,
     "pax size": lambda: pax(("size", str(2**62))) + header("f", tarfile.REGTYPE, 0),
     "negative size": lambda: pax(("size", "-1024")) + header("f", tarfile.REGTYPE, 0) * 3,
-    "digits": lambda: pax(("size", "9" * 250_000)) + header("f", tarfile.REGTYPE, 0),
+    "digits": lambda: pax(("size", "9" * 30_000)) + header("f", tarfile.REGTYPE, 0),
     "sparse map": lambda: (
         pax(("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.name", "f"))
         + header("f", tarfile.REGTYPE, 512)
@@ -267,6 +267,12 @@ def test_the_largest_headers_take_little_memory(tmp_path: Path) -> None:
         assert tracemalloc.get_traced_memory()[1] < 2**28
     finally:
         tracemalloc.stop()
+
+
+def test_a_number_without_end_is_refused_at_once(tmp_path: Path) -> None:
+    (tmp_path / "image.tar").write_bytes(BOMBS["digits"]())
+    with pytest.raises(BusbarError, match="a number of more than 255 digits"):
+        archive_kind(tmp_path / "image.tar")
 
 
 @pytest.mark.parametrize("packing", ["gz", "bz2", "xz"])
