@@ -17,7 +17,7 @@ _MIB = 2**20
 # Median, average and overall time, average and overall bandwidth, two message rates. After the
 # last interval nothing may be left to average: its columns are then `inf`, `nan` or 0.
 _ROW = re.compile(
-    r"\s*(?:Final:)?\s*(?P<iterations>\d{1,18})"
+    r"\s*(?:Final:\s*)?(?P<iterations>\d{1,18})"
     r"(?P<values>(?:\s+(?:\d+(?:\.\d+)?|-?inf|-?nan)){7})\s*$"
 )
 _TITLE = re.compile(r"\|.*\((?:usec|nsec)\).*bandwidth \(MB/s\)")
