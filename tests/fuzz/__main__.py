@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
-from tests.fuzz.inputs import altered, corpus
+from tests.fuzz.inputs import altered
 from tests.fuzz.targets import TARGETS, chance_of
 
 PER_JOB = 500
@@ -20,7 +20,7 @@ PER_JOB = 500
 def failure(name: str, number: int) -> str | None:
     """Run one input; return what is wrong."""
     target = TARGETS[name]
-    data = altered(corpus(*target.corpus), chance_of(name, number))
+    data = altered(target.seeds(), chance_of(name, number))
     begin = time.process_time()
     try:
         target.call(data)
@@ -69,7 +69,7 @@ def main(count: int, names: list[str]) -> int:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--show"]:
         chosen = TARGETS[sys.argv[2]]
-        data = altered(corpus(*chosen.corpus), chance_of(sys.argv[2], int(sys.argv[3])))
+        data = altered(chosen.seeds(), chance_of(sys.argv[2], int(sys.argv[3])))
         sys.stdout.buffer.write(data)
     else:
         sys.exit(bool(main(int(sys.argv[1]), sys.argv[2:] or list(TARGETS))))

@@ -9,6 +9,7 @@ import random
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from busbar import cli
@@ -33,6 +34,8 @@ from busbar.tools.nccl_tests import parse as nccl_tests
 from busbar.tools.nccl_tests.document import read_document
 from busbar.tools.osu import parse as osu
 from busbar.tools.ucx_perftest import parse as ucx_perftest
+from tests.fuzz.inputs import corpus
+from tests.fuzz.stores import STORES, documents, sweeps
 
 RUNS = ("tests/data",)
 
@@ -47,6 +50,13 @@ class Target:
     """Inputs of a run in proportion to other targets: those of fast targets are more."""
     seconds: float = 1.0
     """The most that an input of up to 100 kB may take of this process."""
+    made: Callable[[], list[bytes]] | None = None
+    """Makes the inputs to alter, if they are not recorded."""
+
+    @cache  # noqa: B019 - the targets are constants
+    def seeds(self) -> list[bytes]:
+        """What is altered."""
+        return self.made() if self.made else corpus(*self.corpus)
 
 
 def _lines(data: bytes) -> list[str]:
@@ -191,6 +201,11 @@ TARGETS = {
         ("site/p5", "site/local", "site/mi300x"),
         seconds=5.0,  # PyYAML without its library in C, which gives no positions
     ),
+    "report": Target(
+        _command(["report", "--mail", "FILE"], "r.json"), made=documents, seconds=2.0
+    ),
+    "analyse": Target(_command(["sweep", "analyse", "--limit=9", "FILE"]), made=sweeps),
+    **{name: Target(call, (), share, 2.0, made) for name, (call, made, share) in STORES.items()},
 }
 
 
