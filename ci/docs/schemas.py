@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 import re
 from collections.abc import Iterator, Mapping
+from functools import cache
+from inspect import cleandoc
 from itertools import pairwise
-from pathlib import Path
-from typing import Any, get_args, get_type_hints
+from typing import Any, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
@@ -18,25 +20,22 @@ from busbar.document import JsonKey, keys_of
 
 from .markdown import plain, table
 
-ROOT = Path(__file__).resolve().parents[2]
 UNITS = {r"gb_per_s$": "GB/s", r"(^|_)us$": "us", r"_mib$": "MiB", r"^bytes$": "bytes"}
 
 
-def field_docs() -> dict[str, dict[str, str]]:
-    """The docstrings of fields and enumeration members, by class, with those of its bases."""
-    own: dict[str, dict[str, str]] = {}
-    bases: dict[str, list[str]] = {}
-    for path in sorted((ROOT / "busbar").rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef):
-                bases[node.name] = [base.id for base in node.bases if isinstance(base, ast.Name)]
-                own.setdefault(node.name, {}).update(_field_docs(node))
+DOCS: dict[str, dict[str, str]] = {}
+"""The docstrings of fields and enumeration members, by the class of each schema made so far."""
 
-    def every(name: str) -> dict[str, str]:
-        inherited = {k: v for base in bases.get(name, ()) for k, v in every(base).items()}
-        return inherited | own.get(name, {})
 
-    return {name: every(name) for name in own}
+@cache
+def _learn(kind: type) -> None:
+    """Add the docstrings in a class and its bases to ``DOCS``."""
+    found: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if base.__module__.startswith(("busbar.", "ci.")):
+            (tree,) = ast.parse(cleandoc("\n" + inspect.getsource(base))).body
+            found |= _field_docs(cast("ast.ClassDef", tree))
+    DOCS[kind.__name__] = found
 
 
 def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -53,15 +52,13 @@ def _field_docs(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
                 yield name, doc  # a member of an enumeration
 
 
-DOCS = field_docs()
-
-
 class _Schema(GenerateJsonSchema):
     """Describes dataclasses as :func:`busbar.document.to_json` writes them."""
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         found: dict[str, Any] = super().dataclass_schema(schema)
         kind, own = schema["cls"], found.pop("properties")
+        _learn(kind)
         found["description"] = kind.__doc__
         found["properties"] = properties = {}
         found["required"] = required = []
@@ -78,6 +75,14 @@ class _Schema(GenerateJsonSchema):
                 properties[rule.key] = self._field(kind, rule, own)
                 required += [] if rule.omit else [rule.key]
         return found
+
+    def model_schema(self, schema: Any) -> dict[str, Any]:
+        _learn(schema["cls"])
+        return super().model_schema(schema)
+
+    def enum_schema(self, schema: Any) -> dict[str, Any]:
+        _learn(schema["cls"])
+        return super().enum_schema(schema)
 
     def _field(self, kind: type, rule: JsonKey, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return the schema of one key."""
