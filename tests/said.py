@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What a command of Busbar answered, for tests that call commands as a user does."""
+"""What a command answered, for tests that call commands as a user does."""
 
 from __future__ import annotations
 
 import json
 import re
 import shlex
+import subprocess
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,3 +55,9 @@ class Command:
         assert (said.status, words in said.last) == (2, True), said
         assert not re.search(r"Traceback|internal error|pydantic", said.err)
         return said
+
+
+def ran(*words: object, check: bool = False, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run a program, for tests of what only a process of its own shows; return what it printed."""
+    command = [str(word) for word in words]
+    return subprocess.run(command, capture_output=True, text=True, check=check, **options)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,8 @@ from busbar.engine.results import Outcome, Result, result_of
 from busbar.engine.verdicts import judge_reading
 from busbar.expect.expectation import Expectation
 from busbar.verdict import Verdict
+from tests.cases import cases
+from tests.said import ran
 
 BAND = Expectation(limit=20, low=8, typical=10, high=12)
 # Each run takes the next line of a file, and judges it.
@@ -153,14 +154,9 @@ def run(tmp_path, root):
 
     def busbar_check(readings, *options):
         left.write_text("".join(f"{value}\n" for value in readings))
-        done = subprocess.run(
-            [
-                *(Path(sys.executable).with_name("busbar"), "check", "--json", "--site", "local"),
-                *("--output", tmp_path / "out", "-c", check, *options),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+        done = ran(
+            *(Path(sys.executable).with_name("busbar"), "check", "--json", "--site", "local"),
+            *("--output", tmp_path / "out", "-c", check, *options),
         )
         return done.returncode, json.loads(done.stdout), left.read_text().split()
 
@@ -211,7 +207,7 @@ def busy(value: float) -> Result:
     return replace(reading(value), verdict=Verdict.UNKNOWN)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("first", "second", "verdict"),
     [
         (reading(5), busy(5), "degraded"),  # slow without others, so the machine is slow

@@ -14,6 +14,7 @@ import pytest
 
 from busbar.parse.busy import Busy
 from busbar.parse.events import parse
+from tests.said import ran
 
 SOURCES = Path(__file__).resolve().parents[1] / "reframe_checks" / "src"
 UNTIL = "until {condition}; do sleep 0.1; done"
@@ -167,14 +168,7 @@ def nvidia_smi(directory: Path) -> Path:
 @pytest.mark.parametrize("status", [0, 3])
 def test_the_program_is_unchanged(tmp_path: Path, status: int) -> None:
     script = f"echo out; echo err >&2; read line; echo $line; exit {status}"
-    done = subprocess.run(
-        [SOURCES / "busy.sh", "sh", "-c", script],
-        cwd=tmp_path,
-        input="input\n",
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(SOURCES / "busy.sh", "sh", "-c", script, cwd=tmp_path, input="input\n")
     assert (done.returncode, done.stdout, done.stderr) == (status, "out\ninput\n", "err\n")
 
 
@@ -217,9 +211,7 @@ def recorded(directory: Path) -> bool:
 
 
 def session_has_ended(session: int) -> bool:
-    listed = subprocess.run(
-        ["ps", "-s", str(session), "-o", "stat="], capture_output=True, text=True, check=False
-    )
+    listed = ran("ps", "-s", str(session), "-o", "stat=")
     # An orphan that nobody has waited for has ended as well.
     return all(line.startswith("Z") for line in listed.stdout.splitlines())
 
@@ -360,13 +352,8 @@ def test_without_awk_there_is_no_record_and_no_error(tmp_path: Path) -> None:
     tools.mkdir()
     for name in ("sh", "uname", "echo"):
         (tools / name).symlink_to(shutil.which(name) or name)
-    done = subprocess.run(
-        ["/bin/sh", SOURCES / "busy.sh", "echo", "ran"],
-        cwd=tmp_path,
-        env={"PATH": str(tools)},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran(
+        "/bin/sh", SOURCES / "busy.sh", "echo", "ran", cwd=tmp_path, env={"PATH": str(tools)}
     )
     assert (done.stdout, done.stderr, done.returncode) == ("ran\n", "", 0)
     assert not list(tmp_path.glob("busy-record.*"))

@@ -29,6 +29,7 @@ from busbar.errors import BusbarError
 from busbar.site.calibration import load, write
 from busbar.site.model import Site
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 MIB = 1 << 20
 CAUSE = {"check": "framework", "confidence": "likely", "evidence": [], "remedy": "wait"}
@@ -122,7 +123,7 @@ def test_a_run_whose_output_names_no_node_adds_none(site):
     assert calibrate(documents, site=site.name).calibration.nodes == ()
 
 
-@pytest.mark.parametrize("name", GPU_SITES)
+@cases("name", GPU_SITES)
 def test_after_calibration_the_same_passes_and_less_does_not(name, tmp_path):
     site = own_site(name, tmp_path)
     run = run_of(site)

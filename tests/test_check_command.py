@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.said import ran
+
 pytestmark = pytest.mark.run
 BIN = Path(sys.executable).parent
 QUICK = "--seconds=0.05"
@@ -20,12 +22,15 @@ QUICK = "--seconds=0.05"
 
 def check(output: Path, *options: str, **environment: str):
     """(exit status, JSON document, standard error) of a run on the site ``local``."""
-    done = subprocess.run(
-        [BIN / "busbar", "check", "--site=local", "--json", "--output", output, *options],
-        capture_output=True,
-        text=True,
+    done = ran(
+        BIN / "busbar",
+        "check",
+        "--site=local",
+        "--json",
+        "--output",
+        output,
+        *options,
         env={**os.environ, **environment},
-        check=False,
     )
     return done.returncode, json.loads(done.stdout) if done.stdout else None, done.stderr
 
@@ -125,12 +130,7 @@ def test_hanging_rank_is_stopped_and_its_output_kept(tmp_path):
 
 def test_singletons_fail(tmp_path):
     """As in a container started with a clean environment: PMIx is lost, each rank is alone."""
-    gone = subprocess.run(
-        [BIN / "mpirun", "--allow-run-as-root", "-n", "1", "env"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
+    gone = ran(BIN / "mpirun", "--allow-run-as-root", "-n", "1", "env", check=True).stdout
     names = [
         n for n in (line.split("=")[0] for line in gone.splitlines()) if n.startswith("PMIX_")
     ]
@@ -256,12 +256,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
     ],
 )
 def test_bad_input_is_one_line(tmp_path, options, says):
-    done = subprocess.run(
-        [BIN / "busbar", "check", "--output", tmp_path, *options],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(BIN / "busbar", "check", "--output", tmp_path, *options)
     assert done.returncode == 2
     *progress, last = done.stderr.strip().splitlines()
     assert says in last
@@ -276,9 +271,7 @@ def test_bad_input_is_one_line(tmp_path, options, says):
     ],
 )
 def test_wrong_usage_is_refused(options, says):
-    done = subprocess.run(
-        [BIN / "busbar", "check", *options], capture_output=True, text=True, check=False
-    )
+    done = ran(BIN / "busbar", "check", *options)
     assert done.returncode == 2
     assert says in done.stderr
 
@@ -290,12 +283,8 @@ def test_a_check_for_nothing_is_one_line(tmp_path, name, options):
     lines = ["import reframe as rfm", "@rfm.simple_test", "class x(rfm.RunOnlyRegressionTest):"]
     lines += ['    executable = "true"', *(f"    {key} = {each}" for key, each in values.items())]
     (tmp_path / "x.py").write_text("\n".join(lines) + "\n")
-    done = subprocess.run(
-        [BIN / "busbar", "check", "--site=local", "-c", tmp_path / "x.py", *options],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        check=False,
+    done = ran(
+        BIN / "busbar", "check", "--site=local", "-c", tmp_path / "x.py", *options, cwd=tmp_path
     )
     last = (done.stdout + done.stderr).splitlines()[-1]
     assert f"the check has an empty {name}" in last
@@ -338,21 +327,16 @@ def test_a_list_leaves_the_verdict_of_the_run(tmp_path, earlier):
 
 def plain_reframe(root: Path, output: Path, *options: str, **environment: str):
     """ReFrame as a user runs it, without the command ``busbar``."""
-    return subprocess.run(
-        [
-            *(
-                BIN / "reframe",
-                "-C",
-                root / "site/local/reframe.py",
-                "-c",
-                root / "reframe_checks",
-            ),
-            *("-r", "--prefix", output, *options),
-        ],
-        capture_output=True,
-        text=True,
+    return ran(
+        *(
+            BIN / "reframe",
+            "-C",
+            root / "site/local/reframe.py",
+            "-c",
+            root / "reframe_checks",
+        ),
+        *("-r", "--prefix", output, *options),
         env={**os.environ, **environment},
-        check=False,
     )
 
 
@@ -380,14 +364,9 @@ def test_plain_reframe_fails_the_same(tmp_path, root):
 
 def test_plain_reframe_refuses_a_broken_check_file(tmp_path, root):
     checks = with_broken_import(root, tmp_path)
-    done = subprocess.run(
-        [
-            *(BIN / "reframe", "-C", root / "site/local/reframe.py", "-c", checks),
-            *("-n", "gpu_aware", "-r", "--prefix", tmp_path),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran(
+        *(BIN / "reframe", "-C", root / "site/local/reframe.py", "-c", checks),
+        *("-n", "gpu_aware", "-r", "--prefix", tmp_path),
     )
     assert done.returncode != 0
     assert "a_module_that_is_not_there" in done.stdout + done.stderr

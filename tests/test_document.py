@@ -12,6 +12,7 @@ import pytest
 from busbar.document import in_json, parse_document, read_document, to_json, written
 from busbar.errors import BusbarError
 from ci.docs.schemas import schema_of
+from tests.cases import cases
 
 
 def _tenths(value: float) -> float:
@@ -75,7 +76,7 @@ def test_the_schema_has_the_keys_that_are_written() -> None:
     assert schema["properties"]["twice"] == {"type": "integer", "description": "Two times."}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("text", "words"),
     [
         ('{"schema": "busbar-third/1"}', "has the schema 'busbar-third/1', not busbar-other/1 or"),

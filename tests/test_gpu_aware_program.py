@@ -17,6 +17,7 @@ from busbar.delivery.reframe import configuration
 from busbar.engine.collect import show
 from busbar.engine.launch import NONCE, LaunchOutput
 from busbar.parse.events import Check, Copy, Error, Event, Flag, Idle, Start
+from tests.said import ran
 
 pytestmark = pytest.mark.run
 
@@ -28,9 +29,7 @@ def environment(root: Path) -> dict[str, str]:
     """What the checks' job scripts export, for the default lane."""
     variables = configuration(root / "site" / "local")["environments"][0]["env_vars"]
     script = " ".join(f"{name}={value}" for name, value in variables)
-    shown = subprocess.run(
-        ["bash", "-c", f"export {script}; env -0"], capture_output=True, check=True, text=True
-    )
+    shown = ran("bash", "-c", f"export {script}; env -0", check=True)
     found = dict(item.split("=", 1) for item in shown.stdout.split("\0") if item)
     # Open MPI cannot start where a killed mpirun of the same process number left its session.
     return found | {"PRTE_MCA_prte_tmpdir_base": os.environ["BUSBAR_TEST_FILES"]}
@@ -44,15 +43,7 @@ def launch(root, program):
     def run(ranks: int, *options: str, timeout: float = 300, **more: str):
         crowd = ["--map-by", ":oversubscribe"] if ranks > len(os.sched_getaffinity(0)) else []
         command = [BIN / "mpirun", *crowd, "-n", str(ranks), program, *options]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="backslashreplace",
-            env={**base, **more},
-            timeout=timeout,
-            check=False,
-        )
+        done = ran(*command, errors="backslashreplace", env={**base, **more}, timeout=timeout)
         return done.returncode, show("output", done.stdout.splitlines()), done.stdout + done.stderr
 
     return run
@@ -200,9 +191,7 @@ def test_fewer_ranks_than_asked(launch):
 
 
 def test_a_singleton_says_so(root, program):
-    done = subprocess.run(
-        [program, "--ranks=2"], capture_output=True, text=True, env=environment(root), check=False
-    )
+    done = ran(program, "--ranks=2", env=environment(root))
     assert done.returncode == 3
     assert "asked for 2 ranks, MPI started 1" in done.stderr
 
@@ -237,7 +226,7 @@ def test_transport_is_named_by_ucx(launch):
     ],
 )
 def test_a_wrong_option_is_one_sentence(program, options, says):
-    done = subprocess.run([program, *options], capture_output=True, text=True, check=False)
+    done = ran(program, *options)
     assert done.returncode == 2
     assert says in done.stderr
     assert done.stdout == ""
@@ -250,13 +239,9 @@ def test_hip_back_end_compiles(root, tmp_path):
     target = tmp_path / "gpu_aware"
     source = root / "reframe_checks" / "src" / "gpu_aware.cpp"
     flags = ["-O2", "-std=c++17", "-DGPU_HIP"]
-    done = subprocess.run(
-        [BIN / "mpic++", *flags, source, "-ldl", "-o", target],
-        env={**os.environ, "OMPI_CXX": hipcc},
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran(
+        BIN / "mpic++", *flags, source, "-ldl", "-o", target, env={**os.environ, "OMPI_CXX": hipcc}
     )
     assert done.returncode == 0, done.stderr
-    needed = subprocess.run(["ldd", target], capture_output=True, text=True, check=True).stdout
+    needed = ran("ldd", target, check=True).stdout
     assert "libamdhip64" in needed

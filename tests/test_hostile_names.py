@@ -23,6 +23,8 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.environments import Parts, environment_of
 from busbar.errors import BusbarError
 from busbar.mpi import MpiInstall
+from tests.cases import cases
+from tests.said import ran
 
 from .small_site import small_site
 
@@ -34,7 +36,7 @@ REFUSED = [*PUNCTUATION, *BLANKS, *ODD]
 ATTACKS = ["$(touch pwned)", "`touch pwned`", ";touch pwned;", "${HOME}", "'; touch pwned; '"]
 
 
-@pytest.mark.parametrize("character", REFUSED, ids=ascii)
+@cases("character", REFUSED)
 def test_a_character_is_refused_in_every_name(character: str, tmp_path: Path) -> None:
     name = f"/x/a{character}b"
     image = tmp_path / f"a{character}b".replace("/", "")
@@ -51,12 +53,12 @@ def test_a_character_is_refused_in_every_name(character: str, tmp_path: Path) ->
         Choice(image=str(image))
 
 
-@pytest.mark.parametrize("name", [f"/x/a{c}b" for c in ALLOWED] + ["/x/größe", "/x/日本"])
+@cases("name", [f"/x/a{c}b" for c in ALLOWED] + ["/x/größe", "/x/日本"])
 def test_other_names_are_taken(name: str) -> None:
     assert Choice(prefix=Path(name), inject=(name,)).inject == (name,)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "taken"),
     [
         ("docker://ghcr.io/a/b:1.0", True),
@@ -115,13 +117,11 @@ def test_attacks_are_refused_before_anything_runs(
 def test_variables_of_plain_reframe_are_refused(
     tmp_path: Path, own_site: Path, variable: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, own_site / "reframe.py"],
+    done = ran(
+        sys.executable,
+        own_site / "reframe.py",
         cwd=tmp_path,
         env={**os.environ, variable: "/x/$(touch pwned)"},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode
     assert done.stderr.count("\n") == 1, done.stderr
@@ -160,17 +160,12 @@ def test_what_a_job_exports_is_not_expanded(tmp_path: Path) -> None:
 @pytest.mark.run
 def test_words_of_a_wrapper_are_not_expanded(tmp_path: Path, own_site: Path) -> None:
     """A wrapper is a command: its words reach the job as they are."""
-    done = subprocess.run(
-        [
-            *(Path(sys.executable).with_name("reframe"), "--dry-run", "--nocolor"),
-            *("-C", own_site / "reframe.py", "-c", CHECKS, "-n", "^link_matrix$"),
-            *("--prefix", tmp_path),
-            *("-S", "link_matrix.wrapper=env 'A=b c' X=$(touch${IFS}pwned) Y=`id` Z=;id"),
-            *("-S", "link_matrix.more_options=--x=$(id)"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran(
+        *(Path(sys.executable).with_name("reframe"), "--dry-run", "--nocolor"),
+        *("-C", own_site / "reframe.py", "-c", CHECKS, "-n", "^link_matrix$"),
+        *("--prefix", tmp_path),
+        *("-S", "link_matrix.wrapper=env 'A=b c' X=$(touch${IFS}pwned) Y=`id` Z=;id"),
+        *("-S", "link_matrix.more_options=--x=$(id)"),
     )
     (script,) = tmp_path.glob("stage/**/link_matrix*/rfm_job.sh")
     text = script.read_text()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.cases import cases
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
@@ -93,7 +93,7 @@ def test_every_table_is_a_module() -> None:
     assert {path.relative_to(ROOT).as_posix() for path in FILES} >= TABLES.keys()
 
 
-@pytest.mark.parametrize(
+@cases(
     ("body", "found"),
     [
         ("x = 1\n    if x:\n        pass\n" + "    x = 1\n" * 301, ["m.py", "m.py::f"]),

@@ -19,6 +19,7 @@ from busbar.engine.results import Result
 from busbar.report.page import page_of, render
 from busbar.report.sections import Frame
 from busbar.verdict import Verdict
+from tests.cases import cases
 from tests.test_terminal import HOSTILE, hidden
 
 ATTACKS = (
@@ -113,7 +114,7 @@ def page(text: str, tmp_path: Path) -> str:
     return render(page_of(Frame(read(tmp_path / "results.json"), None)))
 
 
-@pytest.mark.parametrize("text", ATTACKS)
+@cases("text", ATTACKS)
 def test_the_page_is_inert(text: str, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     written = page(text, tmp_path)
     found = Elements(written)

@@ -15,49 +15,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import LEAVES
+from tests.said import ran
+
 pytestmark = pytest.mark.run
 BIN = Path(sys.executable).parent
 SITES = Path(__file__).parents[1] / "site"
 ENDS_S = 120.0
 """On a busy machine. What does not end of itself sleeps longer."""
 MARK = "MARK_OF_TEST"
-
-# A check that leaves readings. Where they are below their band its repetition does not end.
-# The report of many readings takes a while.
-LEAVES = """
-import hashlib, json, os
-import reframe as rfm
-from reframe.core.builtins import run_before, sanity_function, variable
-import reframe.utility.sanity as sn
-
-@rfm.simple_test
-class leaves(rfm.RunOnlyRegressionTest):
-    valid_systems = ["*"]
-    valid_prog_environs = ["*"]
-    executable = "sh"
-    keep_files = ["results.json"]
-    outcome_digest = variable(str, value="", loggable=True)
-
-    @run_before("run")
-    def set_command(self):
-        row = {{"check": self.name, "verdict": "{verdict}", "metric": "bandwidth", "pair": "ring",
-               "gb_per_s": 1.0, "limit": 9.0, "low": 2.0, "typical": 3.0, "high": 4.0}}
-        outcome = {{"check": self.name, "lane": "x", "causes": [], "notes": [],
-                   "results": [{{**row, "bytes": 8 + n}} for n in range({rows})],
-                   "partition": self.current_partition.name,
-                   "environment": self.current_environ.name}}
-        text = json.dumps(outcome)
-        self.outcome_digest = hashlib.sha256(text.encode()).hexdigest()
-        with open(os.path.join(self.stagedir, "left.json"), "w") as file:
-            file.write(text)
-        again = "again" in self.stagedir
-        self.executable_opts = ["-c", "'" + ("sleep 600 & wait" if again else
-                                "cp left.json results.json") + "'"]
-
-    @sanity_function
-    def is_in_its_band(self):
-        return sn.assert_true("{verdict}" == "pass", msg="below its band")
-"""
 
 
 @dataclass
@@ -262,12 +228,7 @@ def test_a_dead_reframe_is_a_failure(tmp_path, ended):
 
 def test_two_runs_with_one_output(tmp_path, ended):
     first = in_run(tmp_path)
-    second = subprocess.run(
-        [BIN / "busbar", "check", "--site=local", "--output", first.output],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    second = ran(BIN / "busbar", "check", "--site=local", "--output", first.output)
     assert second.returncode == 2
     (line,) = second.stderr.splitlines()
     assert "another run uses this directory (process " in line
@@ -290,7 +251,7 @@ def test_a_calibration_leaves_nothing(tmp_path, number, ended):
     run.wait_for(lambda run: any("reframe_process" in line for line in run.left()))
     if number is signal.SIGTERM:
         again = [BIN / "busbar", "site", "calibrate", *options, "--output", run.output]
-        second = subprocess.run(again, capture_output=True, text=True, check=False)
+        second = ran(*again)
         assert second.returncode == 2
         assert "another run uses this directory (process " in second.stderr
     os.kill(run.process.pid, number)

@@ -15,6 +15,7 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.reframe import configuration, write
 from busbar.delivery.visibility import VARIABLES
 from busbar.errors import BusbarError
+from tests.said import ran
 
 pytestmark = pytest.mark.run
 
@@ -96,11 +97,7 @@ def test_it_does_not_outlive_its_user(arguments):
 
 
 def test_it_ends_silently_without_arguments():
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "busbar.check.reframe_process"],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran(
+        sys.executable, "-P", "-m", "busbar.check.reframe_process", stdin=subprocess.DEVNULL
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -12,6 +12,7 @@ from busbar.explain.containers import layer_cause
 from busbar.preflight.layers import differences
 from busbar.preflight.model import Origin
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 BARE = [394.2, 394.4, 394.1, 394.3, 394.5, 394.2, 394.4, 394.3, 394.4]
 
@@ -21,7 +22,7 @@ def scaled(share: float, scatter: float = 0.0, seed: int = 1) -> list[float]:
     return [value * share * (1 + draw.uniform(-scatter, scatter)) for value in BARE]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("image", "verdict"),
     [
         (scaled(1.0), Verdict.PASS),

@@ -12,6 +12,7 @@ import pytest
 from busbar.check.listing import Match
 from busbar.check.progress import Step, announced, earlier_seconds, job_count, step_of
 from busbar.terminal import Terminal
+from tests.cases import cases
 
 PLACES = ("gpu+spack", "gpu+prefix")
 
@@ -20,7 +21,7 @@ def match(number: int, *places: str) -> Match:
     return Match(f"c{number}", "", (), (), places, hash=f"h{number}")
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "step"),
     [
         (
@@ -42,7 +43,7 @@ def test_a_line_of_reframe_is_a_step(line, step):
     assert step_of(line + "\n") == step
 
 
-@pytest.mark.parametrize(
+@cases(
     ("matches", "earlier", "text"),
     [
         ([match(1, *PLACES), match(2, "gpu+spack")], {}, "3 jobs"),
@@ -68,9 +69,7 @@ def test_the_time_is_that_of_the_run_before(tmp_path):
     assert earlier_seconds(report) == {("h1", "gpu+spack"): 34.2}
 
 
-@pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"runs": []}', '{"runs": [{"testcases": [{}]}]}']
-)
+@cases("text", ["", "{", "[]", '{"runs": []}', '{"runs": [{"testcases": [{}]}]}'])
 def test_a_report_that_says_nothing_is_no_fault(tmp_path: Path, text):
     (tmp_path / "reframe.json").write_text(text)
     assert earlier_seconds(tmp_path / "reframe.json") == {}

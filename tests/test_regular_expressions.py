@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
+
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*(ROOT / "busbar").rglob("*.py"), *(ROOT / "reframe_checks").rglob("*.py")])
 _FUNCTIONS = {"compile", "match", "search", "fullmatch", "findall", "finditer", "sub", "split"}
@@ -83,7 +85,7 @@ def numbered(tree: ast.Module) -> Iterator[int]:
                 yield node.lineno
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+@cases("path", SOURCES)
 def test_groups_have_names(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert [(line, text) for line, text in expressions(tree) if unnamed(text)] == []

@@ -16,6 +16,7 @@ from busbar.document import to_json
 from busbar.engine.results import DIGEST, Outcome, Result, digest_of
 from busbar.slurm.jobs import JobEnd
 from busbar.verdict import Verdict, exit_status
+from tests.cases import cases
 
 ROW = Result("x", Verdict.PASS, metric="bandwidth", bytes=1, gb_per_s=1.0)
 LEFT = Outcome("x", "ucx-1.14", (ROW,), "gpu", "spack", "spack")
@@ -57,7 +58,7 @@ def test_an_older_document_is_read(tmp_path: Path) -> None:
     assert read(tmp_path, json.dumps(document)) == LEFT
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         *("", "[]", "{}", "null", '{"verdict": "pass"}', "[" * 9999),
@@ -91,7 +92,7 @@ def ended(state: str, nodes: str = "n1", **more: Any) -> EndedJob:
     return EndedJob("x", end=JobEnd("JobId=1", state, 0, nodes, run_time="00:01:00"), **more)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("job", "verdicts", "says"),
     [
         (EndedJob("x", 0), ["pass"], ""),

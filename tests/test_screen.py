@@ -31,6 +31,7 @@ from busbar.report.sections import Frame
 from busbar.report.terminal import print_run
 from busbar.terminal import Column, Terminal
 from busbar.verdict import Verdict, combined
+from tests.cases import cases
 
 from .engine.test_launches import ALL_REDUCE, lone_process
 
@@ -161,7 +162,7 @@ def test_the_screen(name, width, monkeypatch):
     assert "%" not in "".join(re.sub(r"\d+(\.\d+)?%", "", line) for line in lines)
 
 
-@pytest.mark.parametrize("width", [20, 40, 60, 79, 80, 81, 100, 120])
+@cases("width", [20, 40, 60, 79, 80, 81, 100, 120])
 def test_no_line_of_the_table_is_broken(width, monkeypatch):
     monkeypatch.setenv("COLUMNS", str(width))
     outcomes = SCREENS["healthy"]()

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from busbar.check.listing import Match
 from busbar.check.names import short_name
 from busbar.check.selection import selected, to_run
+from tests.cases import cases
 
 NAMES = (
     "xccl %size_set=quick %collective=all_reduce %ranks=0",
@@ -18,7 +17,7 @@ NAMES = (
 )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("pattern", "chosen"),
     [
         ("xccl", NAMES[:2]),
@@ -44,7 +43,7 @@ def test_a_name_selects(pattern: str, chosen: tuple[str, ...]) -> None:
     assert tuple(match.name for match in selected(matches, [pattern], ())) == chosen
 
 
-@pytest.mark.parametrize(
+@cases(
     ("name", "short"),
     [
         ("xccl %size_set=quick %collective=all_reduce %ranks=0", "xccl all_reduce"),
@@ -71,7 +70,7 @@ def of_sets(test: str, *sets: str) -> list[Match]:
     ]
 
 
-@pytest.mark.parametrize(
+@cases(
     ("names", "tags", "chosen"),
     [
         (["xccl"], [], ["xccl alltoall", "xccl_osu nightly alltoall", "xccl_cpx full alltoall"]),

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.said import ran
+
 
 @pytest.fixture
 def clone(root: Path, tmp_path: Path) -> Path:
@@ -22,14 +24,7 @@ def clone(root: Path, tmp_path: Path) -> Path:
 
 
 def setup(clone: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        ["make", "--silent", "setup"],
-        cwd=clone,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ran("make", "--silent", "setup", cwd=clone, env={**os.environ, **environment})
 
 
 def sentence(done: subprocess.CompletedProcess[str]) -> str:

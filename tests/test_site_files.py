@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import dataclasses
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,11 +13,13 @@ from busbar import site as sites
 from busbar.check import default_site
 from busbar.detect.machine import compose, recorded
 from busbar.detect.write import REFRAME_FILE, write
+from tests.cases import cases
+from tests.said import ran
 
 BIN = Path(sys.executable).parent
 
 
-@pytest.mark.parametrize("name", sites.names())
+@cases("name", sites.names())
 def test_every_site_has_the_same_reframe_configuration(root, name):
     file = root / "site" / name / "reframe.py"
     assert file.read_text() == REFRAME_FILE
@@ -31,12 +32,7 @@ def test_a_detected_site_can_be_linted_and_loaded(root, tmp_path):
     files = [saved / name for name in names]
     write(compose(recorded(files)).site, tmp_path / "mine")
     assert sites.load(str(tmp_path / "mine")).name == "mine"
-    done = subprocess.run(
-        [BIN / "busbar", "site", "lint", tmp_path / "mine"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(BIN / "busbar", "site", "lint", tmp_path / "mine")
     assert done.returncode == 0, done.stdout + done.stderr
 
 

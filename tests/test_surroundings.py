@@ -21,36 +21,13 @@ from busbar import site as sites
 from busbar.boundary import replace_file
 from busbar.check import surroundings
 from busbar.errors import BusbarError
+from tests.files import LEAVES
+from tests.said import ran
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
 QUICK = ("check", "--site=local", "-n", "gpu_aware", "--max-retries=0")
-# Leaves a result, and fills the disk.
-FILLS = """
-import json, os
-import reframe as rfm
-from reframe.core.builtins import run_before, sanity_function
-import reframe.utility.sanity as sn
-
-@rfm.simple_test
-class fills(rfm.RunOnlyRegressionTest):
-    valid_systems = ["*"]
-    valid_prog_environs = ["*"]
-    executable = "sh"
-    executable_opts = ["-c", "'dd if=/dev/zero of=../zeros bs=1k || true'"]
-    keep_files = ["results.json"]
-
-    @run_before("run")
-    def leave(self):
-        row = {"check": self.name, "verdict": "pass", "metric": "bandwidth", "gb_per_s": 41.5}
-        outcome = {"check": self.name, "lane": "x", "results": [row], "causes": [], "notes": []}
-        with open(os.path.join(self.stagedir, "results.json"), "w") as file:
-            json.dump(outcome, file)
-
-    @sanity_function
-    def ran(self):
-        return sn.assert_true(True)
-"""
+FILL = "cp left.json results.json; dd if=/dev/zero of=../zeros bs=1k || true"
 
 
 def test_what_a_job_does_not_get(monkeypatch) -> None:
@@ -170,14 +147,7 @@ def test_a_lock_is_no_way_to_another_file(tmp_path: Path) -> None:
 
 def busbar(*words: str, start: Callable[[], None] | None = None, before=(), **environment: str):
     variables = {name: value for name, value in os.environ.items() if name != "HOME"}
-    return subprocess.run(
-        [*before, BIN / "busbar", *words],
-        capture_output=True,
-        text=True,
-        env=variables | environment,
-        preexec_fn=start,
-        check=False,
-    )
+    return ran(*before, BIN / "busbar", *words, env=variables | environment, preexec_fn=start)
 
 
 @pytest.mark.run
@@ -219,13 +189,14 @@ def in_namespace(script: str) -> list[str]:
 
 @pytest.mark.run
 def test_a_disk_that_fills_loses_no_reading(tmp_path: Path) -> None:
-    (tmp_path / "fills.py").write_text(FILLS)
+    check = LEAVES.format(verdict="pass", rows=1).replace("cp left.json results.json", FILL)
+    (tmp_path / "fills.py").write_text(check)
     (tmp_path / "out").mkdir()
     small = in_namespace(f"mount -t tmpfs -o size=2m none {tmp_path}/out")
     options = ["--site=local", "-c", str(tmp_path / "fills.py"), "--output", str(tmp_path / "out")]
     done = busbar("check", *options, before=small)
     assert done.returncode == 2
-    assert "41.5 GB/s" in done.stdout
+    assert "1 GB/s" in done.stdout
     assert "No space left on device" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr
 

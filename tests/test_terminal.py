@@ -26,6 +26,7 @@ from busbar.engine.results import Outcome, Result
 from busbar.report.terminal import print_verdicts
 from busbar.terminal import Terminal
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 ROOT = Path(__file__).parents[1]
 HEALTHY = ROOT / "tests/data/h200x4/osu_bibw_healthy.log"
@@ -49,7 +50,7 @@ def hidden(text: str) -> set[str]:
     return {c for c in text if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp")} - {"\n"}
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@cases("text", HOSTILE)
 def test_each_way_to_print(text: str) -> None:
     stream = io.StringIO()
     terminal = Terminal(stream)
@@ -103,7 +104,7 @@ def test_a_locale_without_the_characters(monkeypatch: pytest.MonkeyPatch) -> Non
     assert raw.getvalue() == b"10 \\xb5s \\x1b \\ud800\n"
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@cases("text", HOSTILE)
 def test_errors_of_arguments(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in (
         ["explain", "--engine", text, "x"],
@@ -118,7 +119,7 @@ def test_errors_of_arguments(text: str, capsys: pytest.CaptureFixture[str]) -> N
         assert "pass: all is well" not in shown.splitlines()
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@cases("text", HOSTILE)
 def test_explain(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     log = tmp_path / "job.out"
     lines = [
@@ -149,7 +150,7 @@ def test_the_name_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) 
     assert len(err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("text", HOSTILE)
+@cases("text", HOSTILE)
 def test_verdicts(text: str) -> None:
     result = Result(
         check=text,
@@ -281,7 +282,7 @@ def test_nobody_prints_around_it() -> None:
     assert {name: len(found[name]) for name in counts} == counts
 
 
-@pytest.mark.parametrize(
+@cases(
     "line",
     [
         "print(1)",

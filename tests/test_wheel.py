@@ -17,6 +17,7 @@ import pytest
 
 from busbar import site as sites
 from busbar.check.names import short_name
+from tests.said import ran
 
 pytestmark = pytest.mark.run
 
@@ -33,7 +34,7 @@ def build(source: Path, kind: str, target: Path) -> Path:
     target.mkdir(exist_ok=True)
     code = f"from setuptools import build_meta; print(build_meta.build_{kind}({str(target)!r}))"
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    done = ran(*command, cwd=source)
     assert done.returncode == 0, done.stderr
     return target / done.stdout.splitlines()[-1]
 
@@ -77,13 +78,11 @@ def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(environment: Path, cwd: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [environment / "bin" / words[0], *words[1:]],
+    return ran(
+        environment / "bin" / words[0],
+        *words[1:],
         cwd=cwd,
         env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "BUSBAR_SITE_PATH")},
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import cases
+
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "docs" / "architecture.md", ROOT / "CONTRIBUTING.md"]
 CODE = [
@@ -38,7 +40,7 @@ def test_there_is_something_to_look_at() -> None:
     assert len(PATHS) > 10
 
 
-@pytest.mark.parametrize(("page", "name"), NAMES)
+@cases(("page", "name"), NAMES)
 def test_a_name_exists(page: str, name: str) -> None:
     resolve(name)
 
@@ -51,17 +53,13 @@ def test_another_name_does_not(name: str) -> None:
         resolve(name)
 
 
-@pytest.mark.parametrize(("page", "path"), PATHS)
+@cases(("page", "path"), PATHS)
 def test_a_path_exists(page: str, path: str) -> None:
     if "NAME" not in path:
         assert (ROOT / path).exists() or (ROOT / "tests" / path).exists()
 
 
-@pytest.mark.parametrize(
-    "page",
-    [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/reference/*.md")],
-    ids=lambda page: page.name,
-)
+@cases("page", [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("docs/reference/*.md")])
 def test_links_lead_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target

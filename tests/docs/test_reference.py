@@ -19,6 +19,7 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.reframe import configuration
 from busbar.site.load import find
 from ci.docs import checks, environment, reference
+from tests.cases import cases
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs" / "reference"
@@ -89,7 +90,7 @@ def test_what_checks_use_needs_a_description(monkeypatch: pytest.MonkeyPatch) ->
                 checks.checks_page()
 
 
-@pytest.mark.parametrize(
+@cases(
     "code",
     [
         'os.environ["NEW_ONE"]',

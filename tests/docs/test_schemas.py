@@ -17,6 +17,7 @@ from busbar.cli import EXIT_USAGE, main
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import explain
+from tests.cases import cases
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -47,7 +48,7 @@ def printed(capfd: pytest.CaptureFixture[str], *words: str) -> Any:
     return json.loads(capfd.readouterr().out)
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
+@cases("name", SCHEMAS)
 def test_a_schema_is_valid(name: str) -> None:
     Draft202012Validator.check_schema(json.loads(SCHEMAS[name].read_text()))
 

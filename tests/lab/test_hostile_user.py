@@ -227,12 +227,12 @@ WRITES: dict[str, tuple[str, ...]] = {
     "gate --prometheus": ("gate", "--passive", "--site", "gated", "--prometheus", "out/a.prom"),
     "gate --compile": ("gate", "--site", "gated", "--compile", "out/a.json"),
     "site detect --output": ("site", "detect", "--output", "out"),
-    "site new --output": ("site", "new", "mine", "--like", "local", "--output", "out"),
+    "site detect --like": ("site", "detect", "--like", "local", "--output", "out/mine"),
     "site calibrate --output": (
         *("site", "calibrate", "--site", "gated", "--runs", "1", "--output", "out"),
     ),
-    "history baseline --output": (
-        *("history", "baseline", "--site", "gated", "--output", "out/a.json"),
+    "site calibrate --from-history": (
+        *("site", "calibrate", "--site", "gated", "--from-history=3", "--output", "out/a.json"),
     ),
     "expect --plot": (
         *("expect", "--site", "h200x4", "--bench", "osu_bw", "--plot", "out/a.svg"),
