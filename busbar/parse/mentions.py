@@ -85,7 +85,7 @@ _RAISED = re.compile(r"^\s*(?:raise|except)\s+[\w.]*$")
 """Python, which prints what it raised in another line."""
 _LEVEL = re.compile(r"\b(?:WARN(?:ING)?|ERROR|FATAL|CRITICAL)\b")
 _TRAILING_COMMENT = re.compile(r"[\w)\]\"';]\s+(?:#|//)\s[^\"'`]*$")
-_REST_OF_CODE = re.compile(r"(?:,[^\"']{0,200})?\)*\s*(?:from \w+|[;,:\\])?\s*$")
+_REST_OF_CODE = re.compile(r"(?:,[^\"']{0,200})?\)*\s*(?:(?:from \w+|[;,:\\])\s*)?$")
 _ITEM = re.compile(r"\s*[,\]]")
 """What follows a literal in a list."""
 _TUPLE = re.compile(r"(?<!\w)\(\s*$")

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import io
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -262,3 +263,9 @@ def test_the_start_of_a_process_does_not_depend_on_the_number_of_hosts() -> None
 
     hosts = Counted({b"gpu1", b"u1", b"other"})
     assert nccl_log.process_start(b"0.5gpu1:10:11 [0] NCCL INFO x", hosts) == 3
+
+
+def test_blanks_cost_no_more_than_they_are_long() -> None:
+    begin = time.process_time()
+    assert ucx_perftest.final_row([" " * 200_000 + "x"]) is None
+    assert time.process_time() - begin < 1
