@@ -117,7 +117,6 @@ def calibrate(
         raise BusbarError(
             f"{len(documents)} run{'s' if len(documents) != 1 else ''}, at least {FEWEST_RUNS} are"
             " needed to tell how readings scatter",
-            where="busbar site calibrate",
             hint="give more results.json, or --runs",
         )
     for name, document in documents.items():

@@ -175,9 +175,14 @@ class JobOutput:
     @property
     def empty(self) -> bool:
         """Whether nothing was recognised."""
-        return not (
+        return not (self.messages or self.known)
+
+    @property
+    def known(self) -> bool:
+        """Whether more was recognised than severe lines, which any program may print."""
+        return bool(
             self.tool
-            or self.messages
+            or self.messages.keys() - {"severe"}
             or self.environment
             or self.exit_status
             or self.endpoints

@@ -62,7 +62,7 @@ def explain(
         sources = [s for f in files for s in ([f] if isinstance(f, Source) else named(f))]
         outputs = collect(sources, PATTERNS)
     outputs = [output for output in outputs if not output.empty]
-    if not outputs:
+    if not any(output.known for output in outputs):
         raise BusbarError(
             "no known tool output found",
             where=", ".join(

@@ -96,7 +96,9 @@ def rank_died(context: Context) -> Finding | None:
     failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:
         return None
-    lines = [s.evidence for s in deaths[:3]] or [e for _, e in errors[:3]]
+    # A message that was joined from two lines is at the place of its first line.
+    places = {(s.evidence.file, s.evidence.line): s.evidence for s in reversed(deaths)}
+    lines = [*places.values()][:-4:-1] or [e for _, e in errors[:3]]
     nodes = [facts.places[kind] for kind in kinds if kind in facts.places and deaths]
     lines += [line for line in nodes[:1] if line not in lines]
     if not lines and status:

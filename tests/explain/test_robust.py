@@ -158,9 +158,10 @@ def test_runs_in_two_files_stay_apart() -> None:
 
 def test_missing_and_empty_files_are_bad_input(tmp_path: Path) -> None:
     empty = tmp_path / "empty.log"
-    empty.touch()
-    with pytest.raises(BusbarError, match="no known tool output"):
-        explain([empty])
+    for text in ("", "checks for MPI_ERR_TRUNCATE passed\n", "curl: failed: timed out\n"):
+        empty.write_text(text)
+        with pytest.raises(BusbarError, match="no known tool output"):
+            explain([empty])
     with pytest.raises(BusbarError, match=r"none\.log.*cannot be read"):
         explain([tmp_path / "none.log"])
     with pytest.raises(BusbarError):
