@@ -144,7 +144,7 @@ SHOWN_BY_MESSAGES = [
     f"{id_}.{strength}"
     for id_, entry in CAUSES.items()
     if entry.seen
-    for strength in (("certain",) if entry.without_readings else ("certain", "likely"))
+    for strength in ("certain", "likely")
 ]
 """Kinds of messages that end a run."""
 
