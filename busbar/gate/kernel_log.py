@@ -4,8 +4,11 @@
 Any user can put text into it: the name of a process begins a record, at most 15 characters of it;
 the name of a file ends one; amdgpu quotes the name of a process. So a record counts only if it
 begins as no process name can, up to the whole address of the device, and nothing that follows the
-word process counts. A line feed in a file name begins a line in the output of ``dmesg``, but not
-in `/dev/kmsg`, where it is escaped: what only ``dmesg`` shows is not certain.
+word process counts. A rule of netfilter, which users write in a network namespace of their own,
+can begin a record with 127 characters: its fields betray it. Those of amdgpu count only with the
+device that the kernel adds, which no text can hold. A line feed in a file name begins a line in
+the output of ``dmesg``, but not in `/dev/kmsg`, where it is escaped: what only ``dmesg`` shows is
+not certain.
 """
 
 from __future__ import annotations
@@ -13,22 +16,24 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
+from busbar.gate.sysfs import number_in
 from busbar.parse import numbers
 
 ErrorKind = Literal["xid", "sxid", "amdgpu"]
-_RECORD = re.compile(r"(?P<level>\d{1,9}),(?P<number>\d+),(?P<us>\d+),[^;]*;(?P<text>.*)")
+_HEAD = re.compile(r"(?P<level>\d{1,9}),(?P<number>\d+),(?P<us>\d+),[^;]*;")
 _LINE = re.compile(r"\[\s*(?P<seconds>\d+\.\d+)\] (?P<text>.*)")
 _OF_KERNEL = 8
 """Records below this number are of the kernel; programs write others."""
 _BUS = r"(?:[0-9A-Fa-f]{4}){1,2}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
 _ERRORS: dict[ErrorKind, re.Pattern[str]] = {
     "xid": re.compile(
-        rf"NVRM: Xid \((?:PCI:)?(?P<bus>{_BUS})(?: GPU-I:\w+)?\): (?P<code>\d{{1,4}})\b"
+        rf"NVRM: Xid \((?:PCI:)?(?P<bus>{_BUS})(?: GPU-I:\w+)?\): (?P<code>\d{{1,4}}),"
         r"(?P<rest>.*)"
     ),
     "sxid": re.compile(
@@ -44,6 +49,14 @@ _ERRORS: dict[ErrorKind, re.Pattern[str]] = {
 }
 _QUOTED = re.compile(r"(?<=.)\bprocess\b.*", re.IGNORECASE)
 """What amdgpu quotes: ``for process NAME pid 7 thread NAME``, ``Process information: ...``."""
+_BEGINS = re.compile(
+    rf"{_HEAD.pattern}(?P<driver>NVRM|nvidia-nvswitch\d+|amdgpu)"
+    rf"(?: |: S?Xid \()(?:PCI:)?(?P<bus>{_BUS})"
+)
+"""Passes over ten megabytes of other records in a tenth of a second: a prolog waits for it."""
+_NETFILTER = re.compile(r"IN=\S{0,15} OUT=\S{0,15}(?: (?:ARP )?[A-Z]{3,}=\S*){3}")
+"""Longer than a process name, which an Xid holds."""
+_VENDORS: dict[ErrorKind, int] = {"xid": 0x10DE, "sxid": 0x10DE, "amdgpu": 0x1002}
 _JOB_FAULT = re.compile(r"page fault|ring \S+ timeout|GPU reset begin")
 _MOST_TEXT = 160
 
@@ -88,17 +101,15 @@ def read(root: Path) -> KernelLog:
     devices = root / "sys/bus/pci/devices"
     if not devices.is_dir():
         return replace(log, certain=False)
-    present = [device.name for device in devices.iterdir()]
-    # The driver may write a domain of eight digits, and no function.
-    here = (
-        error
-        for error in log.errors
-        if any(
-            name.startswith(error.bus_id.partition(".")[0][-len("0000:00:00") :])
-            for name in present
-        )
-    )
+    here = (error for error in log.errors if _is_present(error, devices))
     return replace(log, errors=tuple(here))
+
+
+def _is_present(error: KernelError, devices: Path) -> bool:
+    # The driver may write a domain of eight digits, and no function.
+    address = error.bus_id.partition(".")[0][-len("0000:00:00") :]
+    vendors = (number_in(device / "vendor") for device in devices.glob(f"{address}.*"))
+    return _VENDORS[error.kind] in vendors
 
 
 def _read(path: Path) -> KernelLog:
@@ -135,18 +146,32 @@ def _records(path: Path) -> str:
 
 def parse(text: str) -> KernelLog:
     """Parse records of `/dev/kmsg`, which are numbered from 0 on. Other lines are skipped."""
+    # Lines after the first of a record begin with a blank: what the kernel knows of the device.
+    records = text.replace("\n ", "\0 ").split("\n")
+    records = [record for record in records if record[:1].isdecimal()]
     errors: list[KernelError] = []
-    lost: float | None = None
-    number = 0
-    for line in text.split("\n"):
-        if record := _RECORD.fullmatch(line):
-            seconds = numbers.count(record["us"]) / 1e6
-            if numbers.count(record["number"]) != number:
-                lost = seconds
-            number = numbers.count(record["number"]) + 1
-            if numbers.count(record["level"]) < _OF_KERNEL:
-                errors += _errors(record["text"], seconds)
-    return KernelLog(tuple(errors), lost)
+    for record in records:
+        if (head := _BEGINS.match(record)) and numbers.count(head["level"]) < _OF_KERNEL:
+            line, *known = record.split("\0")
+            if head["driver"] != "amdgpu" or f" DEVICE=+pci:{head['bus']}" in known:
+                errors += _errors(line.partition(";")[2], _seconds(record))
+    return KernelLog(tuple(errors), _lost_until(records))
+
+
+def _seconds(record: str) -> float:
+    head = _HEAD.match(record)
+    return numbers.count(head["us"]) / 1e6 if head else 0.0
+
+
+def _lost_until(records: Sequence[str]) -> float | None:
+    def missing(index: int) -> int:
+        head = _HEAD.match(records[index])
+        return (numbers.count(head["number"]) if head else 0) - index
+
+    if not records or not missing(len(records) - 1):
+        return None
+    whole_from = bisect_left(range(len(records)), missing(len(records) - 1), key=missing)
+    return _seconds(records[min(whole_from, len(records) - 1)])
 
 
 def parse_dmesg(text: str) -> KernelLog:
@@ -163,6 +188,8 @@ def parse_dmesg(text: str) -> KernelLog:
 
 def _errors(text: str, seconds: float) -> Iterator[KernelError]:
     if not text.startswith(("NVRM: Xid", "nvidia-nvswitch", "amdgpu ")):
+        return
+    if _NETFILTER.search(text):
         return
     for kind, pattern in _ERRORS.items():
         if error := pattern.match(_QUOTED.sub("", text)):

@@ -33,7 +33,8 @@ def uptime(monkeypatch: pytest.MonkeyPatch, at_once: None) -> None:
 def kmsg(text: str, ago_s: float = 60, level: int = 3, number: int = 0) -> str:
     """A record of the kernel log."""
     at = int((UPTIME_S - ago_s) * 1e6)
-    return f"{level},{number},{at},-;{text}\n"
+    device = text.startswith("amdgpu 0000:") and f" SUBSYSTEM=pci\n DEVICE=+pci:{text[7:19]}\n"
+    return f"{level},{number},{at},-;{text}\n{device or ''}"
 
 
 def found(result: GateDocument) -> set[tuple[str, str, str]]:
@@ -181,6 +182,11 @@ NO_FAULTS: dict[str, Change] = {
     ),
     "an Xid of a GPU that is not here": lambda node: node.write(
         "dev/kmsg", kmsg("NVRM: Xid (PCI:0000:77:00): 79, GPU has fallen off the bus")
+    ),
+    "an Xid of a device that is no GPU of NVIDIA": lambda node: (
+        node.smi(report(gpu(1, OLD), gpu(2, OLD))),
+        node.write("sys/bus/pci/devices/0000:c5:00.0/vendor", "0x15b3\n"),
+        node.write("dev/kmsg", kmsg("NVRM: Xid (PCI:0000:c5:00): 79, GPU has fallen off the bus")),
     ),
     "a page fault of amdgpu": lambda node: node.write(
         "dev/kmsg", kmsg("amdgpu 0000:c1:00.0: amdgpu: [gfxhub0] page fault (src_id:0 ring:24)")
@@ -337,6 +343,10 @@ FORGED = (
     f"oom-kill: constraint=CONSTRAINT_NONE,task={XID},pid=7",
     f"{AMD_ERROR} in process bad state pid 7 thread fatal error pid 7)",
     f"{AMD_ERROR}Process information: process Fatal error pid 7 thread bad state pid 7",
+    f"{XID} IN=lo OUT= MAC=00:00 SRC=127.0.0.1 DST=127.0.0.1 LEN=84 TOS=0x00",
+    f"{XID}, IN= OUT=eth0 ARP HTYPE=1 PTYPE=0x0800 OPCODE=1",
+    f"{AMD_ERROR}GPU reset(3) failed IN=lo OUT= MACSRC=00 MACDST=00 MACPROTO=0800",
+    XID.replace(" 79,", " 79 x"),
     f"{AMD_ERROR}0 uncorrectable hardware errors detected in umc",
     f"{AMD_ERROR}0 new uncorrectable hardware errors detected in umc",
 )
@@ -346,6 +356,11 @@ FORGED = (
 def test_only_what_a_driver_begins_is_an_error() -> None:
     assert [text for text in WRITTEN if not parse(kmsg(text)).errors] == []
     assert [text for text in FORGED if parse(kmsg(text)) != KernelLog()] == []
+    named = XID.replace("GPU", "name=IN= OUT= ABC=,")
+    assert parse(kmsg(named)).errors, "the name of a process must not hide an error"
+    reset = kmsg(f"{AMD_ERROR}GPU reset(3) failed")
+    assert not parse(reset.partition("\n")[0]).errors
+    assert not parse(reset.replace("pci:0000:c1", "pci:0000:c2")).errors
     assert (
         not parse(kmsg(f"{AMD_ERROR}page fault, process GPU reset(3) failed")).errors[0].text[11:]
     )
