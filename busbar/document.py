@@ -27,7 +27,8 @@ _T = TypeVar("_T")
 _PROPERTY = TypeVar("_PROPERTY", bound=Callable[..., Any])
 _RULE = "busbar.document"
 _EMPTY: tuple[object, ...] = (None, "", (), [], {})
-_MOST_BYTES = 2**28
+_MOST_BYTES, _MOST_VALUES = 2**27, 4_000_000
+"""The results of 100,000 readings have 31 MiB, and are read in 2 s and 200 MiB."""
 
 
 @dataclass(frozen=True)
@@ -155,7 +156,10 @@ def read_document(path: Path, hint: str, *kinds: Any) -> Any:
     """
     by_schema: dict[Any, Any] = {_schema_of(kind): kind for kind in kinds}
     try:
-        data = numbers.load_json(read_text(path, _MOST_BYTES))
+        text = read_text(path, _MOST_BYTES)
+        if sum(map(text.count, "[{,")) > _MOST_VALUES:
+            raise ValueError(f"has more than {_MOST_VALUES:,} values")
+        data = numbers.load_json(text)
         schema = data.get("schema", _schema_of(kinds[0])) if isinstance(data, Mapping) else None
         if isinstance(schema, str) and schema not in by_schema:
             raise ValueError(f"has the schema {schema!r}, not {' or '.join(by_schema)}")

@@ -85,6 +85,7 @@ def test_the_schema_has_the_keys_that_are_written() -> None:
         ("{}", "name: Field required"),
         ("[]", "document: is not an object"),
         ("{", "Expecting"),
+        ("[" + "[]," * 2_000_001, "has more than 4,000,000 values"),
         (None, "cannot be read: No such file"),
     ],
 )
