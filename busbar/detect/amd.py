@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
 from busbar.detect.detected import (
@@ -256,8 +255,14 @@ def _with_links(
         package = {"devices": partitions, "class": "xcd-mi300x"}
         bundle = {"class": link_class, "count": chip.count or 1}
         facts["links"] = {"package": package, "all_pairs": bundle}
-    elif set(counts) == set(combinations(range(count), 2)) and len(set(counts.values())) == 1:
+    elif _all_pairs(counts, count) and len(set(counts.values())) == 1:
         facts["links"] = {"all_pairs": {"class": link_class, "count": counts[0, 1]}}
     else:
         facts["links"] = pair_links(counts, link_class)
     return DetectedGpus(facts, "rocm", family, remarks=remarks + more)
+
+
+def _all_pairs(counts: Mapping[tuple[int, int], int], count: int) -> bool:
+    """Whether each pair is linked; an output can claim any number of GPUs."""
+    inside = all(0 <= a < b < count for a, b in counts)
+    return inside and len(counts) == count * (count - 1) // 2
