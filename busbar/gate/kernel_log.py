@@ -50,7 +50,7 @@ _ERRORS: dict[ErrorKind, re.Pattern[str]] = {
 _QUOTED = re.compile(r"(?<=.)\bprocess\b.*", re.IGNORECASE)
 """What amdgpu quotes: ``for process NAME pid 7 thread NAME``, ``Process information: ...``."""
 _BEGINS = re.compile(
-    rf"{_HEAD.pattern}(?P<driver>NVRM|nvidia-nvswitch\d+|amdgpu)"
+    rf";(?P<driver>NVRM|nvidia-nvswitch\d+|amdgpu)"
     rf"(?: |: S?Xid \()(?:PCI:)?(?P<bus>{_BUS})"
 )
 """Passes over ten megabytes of other records in a tenth of a second: a prolog waits for it."""
@@ -147,14 +147,17 @@ def _records(path: Path) -> str:
 def parse(text: str) -> KernelLog:
     """Parse records of `/dev/kmsg`, which are numbered from 0 on. Other lines are skipped."""
     # Lines after the first of a record begin with a blank: what the kernel knows of the device.
-    records = text.replace("\n ", "\0 ").split("\n")
-    records = [record for record in records if record[:1].isdecimal()]
+    text = text.replace("\n ", "\0 ")
     errors: list[KernelError] = []
-    for record in records:
-        if (head := _BEGINS.match(record)) and numbers.count(head["level"]) < _OF_KERNEL:
-            line, *known = record.split("\0")
-            if head["driver"] != "amdgpu" or f" DEVICE=+pci:{head['bus']}" in known:
-                errors += _errors(line.partition(";")[2], _seconds(record))
+    for found in _BEGINS.finditer(text):
+        start = text.rfind("\n", 0, found.start()) + 1
+        head = _HEAD.fullmatch(text, start, found.start() + 1)
+        if head and numbers.count(head["level"]) < _OF_KERNEL:
+            end = text.find("\n", start)
+            line, *known = text[start : end if end >= 0 else None].split("\0")
+            if found["driver"] != "amdgpu" or f" DEVICE=+pci:{found['bus']}" in known:
+                errors += _errors(line.partition(";")[2], _seconds(line))
+    records = [record for record in text.split("\n") if record[:1].isdecimal()]
     return KernelLog(tuple(errors), _lost_until(records))
 
 
