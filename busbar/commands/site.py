@@ -12,6 +12,7 @@ import yaml
 
 from busbar import site as sites
 from busbar.arguments import one_of, option
+from busbar.boundary import refuse_links
 from busbar.commands import calibrate, site_env
 from busbar.commands.declare import JSON, SITE_NAME, command, group
 from busbar.data import SITES
@@ -240,6 +241,7 @@ def _write_like(args: argparse.Namespace) -> int:
             else "--from and --like exclude each other"
         )
         raise BusbarError(what, hint="give --output, whose last part is the name of the new site")
+    refuse_links(args.output, "--output")  # resolve() hides them
     directory = args.output.resolve()
     file = write_like(sites.load(args.like), directory.name, directory.parent)
     stdout().line(
