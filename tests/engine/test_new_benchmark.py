@@ -49,7 +49,7 @@ def tree(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("busbar", "reframe_checks", "ci", "site"):
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(root / name, copy / name, symlinks=True, ignore=ignored)
-    for name in ("tests", "docs/reference", "pyproject.toml"):
+    for name in ("tests", "docs/reference", "pyproject.toml", "locks", "requirements.lock"):
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         (copy / name).symlink_to(root / name)
     shutil.copytree(HERE / "tool", copy / "busbar/tools/copybench")

@@ -156,7 +156,7 @@ def judged(root, program, library):
         )
         lines = [*text.splitlines(), f"exit_status={done.returncode}"]
         # No band, so that nothing but wrong data can fail.
-        results = judge("link_matrix", Run(), launch, show("output", lines))
+        results = judge("link_matrix", Run(), launch, show("output", lines)).results
         counts = re.findall(r"faulty_mpi: (\d+) faults", text)
         return results, sum(map(int, counts)), text
 

@@ -60,7 +60,7 @@ def judged(collectives: str, **faults: str) -> tuple[list[str], list[Reading]]:
         operations=tuple((name, None, None) for name in collectives.split(",")),
     )
     shown = show("output", [*output.splitlines(), f"exit_status={status}"])
-    results = judge("framework", Run(), launch, shown)
+    results = judge("framework", Run(), launch, shown).results
     assert shown.readings, output
     failed = [result.message for result in results if result.verdict is Verdict.FAILED]
     return failed, list(shown.readings)
