@@ -178,7 +178,7 @@ def _writer(path: Path, trusted: set[int], *, alone: bool = False) -> str:
 
 
 def _name(uid: int) -> str:
-    with suppress(KeyError):
+    with suppress(KeyError):  # an account without a name, as in containers
         return pwd.getpwuid(uid).pw_name
     return str(uid)
 
@@ -200,7 +200,7 @@ def replace_file(path: Path, text: str, *, public: bool = False) -> None:
             file.flush()
             os.fsync(descriptor)
         os.replace(name, path)
-    except BaseException:
+    except BaseException:  # an interruption, too, must not leave a part of it
         os.unlink(name)
         raise
 

@@ -49,7 +49,7 @@ class Snapshot(CheckDocument):
 
     @property
     def when(self) -> str:
-        """The time for people; as it is written if it is no time."""
+        """The time in UTC, or the text as written if it is not a time."""
         try:
             time = datetime.fromisoformat(self.time)
         except ValueError:
