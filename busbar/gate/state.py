@@ -187,6 +187,11 @@ def _of_kernel(facts: Facts) -> Iterator[GateFinding]:
         yield from _uncorrectable(f"gpu{index}", gpu.uncorrectable)
 
 
+def _present(facts: Facts) -> bool:
+    """Whether the node has GPUs, as far as the kernel shows."""
+    return facts.system is None or bool(facts.system.gpus)
+
+
 def _errors(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
     """Yield the errors of GPUs in the kernel log, the same one of a GPU once."""
     log = facts.log
@@ -194,7 +199,9 @@ def _errors(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
         yield unknown("gpu_xid", facts.log_problem or "the kernel log was not read")
         return
     finding = GateFinding("gpu_xid", Verdict.PASS, value="none", band="none")
-    if log.lost_until_s is not None:
+    if log.lost_until_s is not None and (
+        stated.node is None or stated.node.gpus or _present(facts)
+    ):
         kept_s = facts.uptime_s - log.lost_until_s
         note = f"the kernel log has lost lines; it is whole for the last {_age(kept_s)}"
         covers = kept_s >= stated.rules.xid_hours * _HOUR_S

@@ -10,10 +10,11 @@ import pytest
 
 from busbar.gate.findings import GateDocument
 from busbar.gate.kernel_log import KernelLog, parse, parse_dmesg
-from busbar.gate.passive import mount_state
+from busbar.gate.passive import gather, mount_state
 from busbar.gate.run import run
-from busbar.gate.site import MountRule
+from busbar.gate.site import MountRule, NodeGpus, NodeKind
 from busbar.gate.slurm import SlurmContext
+from busbar.gate.state import Stated, judge_state
 from busbar.parse.machine.nvidia_xml import parse_report
 from busbar.verdict import Verdict
 
@@ -379,6 +380,21 @@ def test_lines_that_the_log_has_lost_are_reported(node: Node) -> None:
         first = next(each for each in run(node.options()).checks if each.check == "gpu_xid")
         assert str(first.verdict) == verdict, text
         assert "has lost lines" in first.note
+
+
+def test_a_node_without_gpus_has_no_errors_of_gpus_to_lose(tmp_path: Path) -> None:
+    (tmp_path / "dev").mkdir()
+    (tmp_path / "sys/bus/pci/devices").mkdir(parents=True)
+    (tmp_path / "dev/kmsg").write_text(kmsg("a", 3600, number=7))
+    facts = gather(5, root=tmp_path, nvidia=False)
+    gpus = NodeGpus("nvidia", "h100", count=8, accelerators=8, uniform=True)
+    for kind, verdict in (
+        (NodeKind(), "pass"),
+        (NodeKind(gpus=gpus), "unknown"),
+        (None, "unknown"),
+    ):
+        found = judge_state(facts, Stated(node=kind))
+        assert [str(row.verdict) for row in found if row.check == "gpu_xid"] == [verdict], kind
 
 
 def test_the_report_of_two_h100(data: Path) -> None:
