@@ -13,7 +13,8 @@
 | names of files | `refuse_unsafe`; those in reports are made of letters and digits |
 
 What comes in: `read_text` for files, `busbar.parse.numbers` for numbers and JSON.
-`refuse_foreign` and `refuse_foreign_code` guard directories to write to, and files to execute.
+`refuse_foreign` guards directories to write to, `refuse_foreign_code` and `refuse_shared` what is
+executed.
 """
 
 from __future__ import annotations
@@ -142,6 +143,23 @@ def refuse_links(path: Path, where: str) -> None:
                     where=where,
                     hint="name the directory itself",
                 )
+
+
+def refuse_shared(directory: Path, where: str) -> Path:
+    """Return a directory without links; raise ``BusbarError`` if another user can change it.
+
+    Neither it nor a directory above it may be writable for others than the caller and root.
+    """
+    refuse_links(directory, where)
+    real = directory.resolve()
+    for path in (real, *real.parents):
+        if who := _writer(path, {0, os.geteuid()}, alone=True):
+            raise BusbarError(
+                f"{who} {path}, and what is in {real} is executed",
+                where=where,
+                hint="name a directory that only you can write to",
+            )
+    return real
 
 
 def refuse_foreign_code(file: Path) -> None:

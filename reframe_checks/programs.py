@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 import reframe as rfm
 import reframe.utility.sanity as sn
 from reframe.core.builtins import run_before, sanity_function
+
+from busbar.data import PYTHON
 
 from .configured import Configured
 
@@ -45,7 +49,7 @@ class BuildProgram(Configured, rfm.CompileOnlyRegressionTest, special=True):
             self.build_system.commands = ["true  # the image brings its programs"]
             return
         self.executable = Path(self.sourcepath).stem
-        self.build_system.cxx = self.compiler()
+        self.build_system.cxx = shlex.join([*PYTHON, "busbar.check.build", self.compiler()])
         self.build_system.cxxflags = ["-O2", "-std=c++17", "-pthread", *environment.cxxflags]
         self.build_system.ldflags = list(environment.ldflags)
 
@@ -54,4 +58,7 @@ class BuildProgram(Configured, rfm.CompileOnlyRegressionTest, special=True):
         if self.environment.image:
             return sn.assert_true(True)
         program = Path(self.stagedir, self.executable)
+        for line in Path(self.stagedir, str(self.stdout.evaluate())).read_text().splitlines():
+            if line.startswith("busbar: "):
+                sys.stdout.write(f"{line}\n")
         return sn.assert_true(program.exists(), msg=f"the compiler left no {program}")

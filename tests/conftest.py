@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import yaml
 
+from busbar.data import PYTHON
+
 if TYPE_CHECKING:
     from tests.said import Command
 
@@ -52,7 +54,7 @@ def pytest_configure(config: pytest.Config) -> None:
         directory = tempfile.TemporaryDirectory(prefix="busbar-tests-")
         config.add_cleanup(directory.cleanup)
         os.environ |= {
-            "OMPI_CXX": str(ROOT / "tests" / "built_once.sh"),
+            "XDG_CACHE_HOME": directory.name,
             "BUSBAR_TEST_FILES": directory.name,
         }
 
@@ -96,10 +98,12 @@ def data() -> Path:
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``gpu_aware`` for host memory, compiled with every warning on."""
-    target = tmp_path_factory.mktemp("build") / "gpu_aware"
+    directory = tmp_path_factory.mktemp("build")
     flags = ["-O2", "-std=c++17", "-Wall", "-Wextra", "-Werror"]
-    subprocess.run([BIN / "mpic++", *flags, SOURCE, "-ldl", "-o", target], check=True)
-    return target
+    once = [*PYTHON, "busbar.check.build", BIN / "mpic++"]
+    command = [*once, *flags, SOURCE, "-ldl", "-o", "gpu_aware"]
+    subprocess.run(command, cwd=directory, check=True)
+    return directory / "gpu_aware"
 
 
 @pytest.fixture(autouse=True)

@@ -218,6 +218,8 @@ def _run_once(
             if step := step_of(line):
                 progress(replace(step, counts=step.counts and not plan.within))
     for line in lines:
+        if line.startswith("busbar: "):  # of busbar.check.build
+            stderr().line(line.strip())
         if match := _NOT_STORED.search(line):
             stderr().line(
                 f"busbar: this run is not in the history: {match['why'].strip()}; after"
