@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 # What is changed, and the tests that have to notice.
 TARGETS = {
-    "busbar/engine": "tests/engine,tests/reframe,tests/replay,tests/test_judge.py",
+    "busbar/engine": "tests/engine,tests/reframe,tests/replay,tests/explain,tests/test_judge.py",
     "busbar/expect": "tests/expect",
     "busbar/cluster/sweep": "tests/cluster",
     "busbar/history": "tests/history,tests/report",

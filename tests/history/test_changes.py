@@ -236,6 +236,12 @@ def test_one_true_difference_among_many(tmp_path: Path, busbar: Command) -> None
     first, second, *others = event["differences"]
     assert first["text"] == "libfabric 2.0 -> 2.2 in the lock"
     assert second["weight"] < first["weight"] / 2
+    assert {each["name"]: each["weight"] for each in event["differences"] if each["weight"]} == {
+        "lock.libfabric": 1.0,
+        "firmware.bmc": 0.3333,
+        "kernel": 0.1,
+        "jobid": 0.002,
+    }
     assert [each["text"] for each in others if each["name"] == "driver"] == ["driver unchanged"]
     assert busbar("history changes --since 2026-06-01").status == 0
     busbar.refuses("", "history changes --site beta")

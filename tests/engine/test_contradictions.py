@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: MIT
+"""A rate that is not the size over the time, in the outputs of our own programs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from busbar.engine.contradictions import of_event, product_of, rate_of
+from busbar.parse.events import ReadingEvent, Start
+from tests.cases import cases
+
+
+@cases(
+    ("nbytes", "time_us", "rate", "decimals", "right"),
+    [
+        (1_000_000, 10.0, 100.0, (2, 2), True),
+        (1_000_000, 10.0, 100.17, (2, 2), False),
+        (1_000_000, 10.0, 100.15, (2, 2), True),  # time by its rounding, and one in a thousand
+        (1_000_000, 10.0, 99.7, (2, 2), False),
+        (0, 0.0, 0.0, (2, 2), True),
+        (8, 0.0, 0.0, (2, 2), False),
+        (8, -1.0, -0.008, (2, 3), False),
+        (0, math.nan, 0.0, (2, 2), True),
+        (1024, 0.01, 5000.0, (2, 2), True),  # less than the last digit: any rate above
+    ],
+)
+def test_a_rate_is_the_size_over_the_time(
+    nbytes: int, time_us: float, rate: float, decimals: tuple[int, int], right: bool
+) -> None:
+    assert rate_of(nbytes, time_us, rate, decimals) is right
+
+
+@cases(
+    ("rate", "factor", "product", "right"),
+    [(100.0, 1.75, 175.0, True), (100.0, 1.75, 175.18, True), (100.0, 1.75, 175.2, False)],
+)
+def test_a_product_is_its_factors(rate: float, factor: float, product: float, right: bool) -> None:
+    assert product_of(rate, factor, product, (2, 2)) is right
+
+
+def said(**altered: float | str) -> str:
+    right = {"gb_per_s": 175.0, "algbw_gb_per_s": 100.0, "us": 10.0, "operation": "all_reduce"}
+    values: dict[str, Any] = {**right, "ranks": 8, **altered}
+    ranks = values.pop("ranks")
+    start = Start("torch_collectives", "1.0", "cuda", ranks, ranks) if ranks else None
+    return of_event(ReadingEvent("busbw", 1_000_000, 0, **values), start)
+
+
+def test_each_contradiction_of_a_collective_is_said() -> None:
+    assert said() == ""
+    assert said(us=10.1) == "algbw 100 is not the size over 10.1 us"
+    assert said(gb_per_s=174.0) == "busbw 174 is not 1.75 times algbw 100"
+    assert said(ranks=4) == "busbw 175 is not 1.5 times algbw 100"
+    assert said(ranks=1) == said(ranks=0) == ""
