@@ -22,7 +22,7 @@ from tests.cases import cases
         (8, 0.0, 0.0, (2, 2), False),
         (8, -1.0, -0.008, (2, 3), False),
         (0, math.nan, 0.0, (2, 2), True),
-        (1024, 0.01, 5000.0, (2, 2), True),  # less than the last digit: any rate above
+        (1024, 0.005, 5000.0, (2, 2), True),  # less than the last digit: any rate above
     ],
 )
 def test_a_rate_is_the_size_over_the_time(

@@ -52,7 +52,7 @@ def noise(kind: str, nights: int, seed: int) -> Array:
         values[random.random(nights) < 0.03] -= 20
     elif kind == "few digits":
         values = np.round(values / 3)
-    return values / 100
+    return np.asarray(values / 100, dtype=np.float64)
 
 
 def series(values: Array, days: NDArray[np.int64], node: str = "n0") -> NightSeries:
