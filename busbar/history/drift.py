@@ -35,6 +35,7 @@ from numpy.typing import NDArray
 from busbar.history.interval import ratio_of
 from busbar.history.model import Change, NightSeries
 from busbar.history.statistic import LEAST, NORMAL, SERIES, UNKNOWN, Array, Noise
+from busbar.words import grouped
 
 # The constants: value, meaning, and what determined the value.
 #   years   simulated years: python -m tests.bench.simulate_nights DIR
@@ -83,6 +84,11 @@ def drifts_of(
     first = min(int(each.days[0]) for each in fellows) // _WEEK
     last = max(int(each.days[-1]) for each in fellows) // _WEEK
     grids = [_grid(each, first, last - first + 1) for each in fellows]
+    moved = np.zeros((len(fellows), last - first + 1), dtype=np.bool_)
+    since = grouped((step.key, step.since) for step in steps)
+    for row, series in zip(moved, fellows, strict=True):
+        nights = np.searchsorted(series.times, since.get(series.key, []))
+        row[series.days[nights] // _WEEK - first] = True
     best: list[dict[int, _Line]] = [{} for _ in fellows]
     threshold = math.sqrt(_THRESHOLD**2 + 2 * math.log(max(count, SERIES) / SERIES))
     for span in WINDOWS:
@@ -90,8 +96,8 @@ def drifts_of(
             break
         pairs = [_slopes(grid, span, noise) for grid in grids]
         slopes, errors = (np.array(each) for each in zip(*pairs, strict=True))
-        enough = np.count_nonzero(~np.isnan(slopes), axis=0) >= FELLOWS
-        own = slopes - np.where(enough, _median(slopes.T), 0.0)
+        stepped = np.count_nonzero(sliding_window_view(moved, span, axis=1), axis=2) > 0
+        own = slopes - _common(slopes, stepped)
         for lines, slope, shares, error in zip(best, slopes, own, errors, strict=True):
             for at in np.flatnonzero(np.abs(shares) >= threshold * error):
                 share, score = float(shares[at]), float(shares[at] / error[at]) / threshold
@@ -102,7 +108,7 @@ def drifts_of(
                     lines[end] = line
     found = []
     for series, lines in zip(fellows, best, strict=True):
-        mine = [each.since for each in steps if each.key == series.key]
+        mine = since.get(series.key, [])
         kept = {end: line for end, line in lines.items() if _fits(series, first, end, line, mine)}
         found += [_change(series, first, episode) for episode in _episodes(kept)]
     return found
@@ -141,6 +147,17 @@ def _slopes(grid: Array, span: int, noise: Noise) -> tuple[Array, Array]:
     few = np.count_nonzero(~np.isnan(weeks), axis=1) < _KNOWN * span
     few |= np.isnan(weeks[:, -1])
     return np.where(few, np.nan, slope), error
+
+
+def _common(slopes: Array, moved: NDArray[np.bool_]) -> Array:
+    """Return the slope that the fellows have in common; 0 if there are too few of them.
+
+    Fellows with a step, as by an update of some nodes, count only where hardly any has none.
+    """
+    steady = np.where(moved, np.nan, slopes)
+    counts = [np.count_nonzero(~np.isnan(each), axis=0) for each in (steady, slopes)]
+    slope = np.where(counts[0] >= FELLOWS, _median(steady.T), _median(slopes.T))
+    return np.where(counts[1] >= FELLOWS, slope, 0.0)
 
 
 def _correlation(z: Array, count: NDArray[np.int64], noise: Noise) -> Array:

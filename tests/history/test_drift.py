@@ -100,6 +100,18 @@ def test_what_all_nodes_lose_is_not_the_fault_of_one() -> None:
         assert change.key.node == "n03"
 
 
+def test_an_update_of_half_of_the_nodes_is_no_drift_of_the_others() -> None:
+    """Nor does it hide the drift of one of them."""
+    nodes = [
+        replace(each, values=each.values * np.where((np.arange(180) >= 120) & updated, 0.96, 1))
+        for each, updated in zip(fleet(np.ones(180)), [True, False] * 6, strict=True)
+    ]
+    for shown, drifting in ((nodes, set()), (without_n3(nodes), {"n03"})):
+        steps = [step for each in shown for step in changes_of(each)]
+        assert {step.key.node for step in steps} >= {f"n{n:02}" for n in range(0, 12, 2)}
+        assert {each.key.node for each in drifts_of(shown, steps)} == drifting
+
+
 def test_a_step_is_no_drift() -> None:
     values = quiet(270)
     values[200:] *= 0.9
