@@ -16,6 +16,7 @@ from busbar.cluster.sweep.analyse import Analysis, analyse
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, Results, read_results
 from busbar.cluster.sweep.second_pass import plan_suspects
+from busbar.slurm.hostlist import natural
 from busbar.slurm.topology import SwitchTopology
 
 from .fleet_model import FaultKind, Fleet, Noise
@@ -141,7 +142,7 @@ def _with_faults(
             links = random.sample(pairs, scenario.bad)
             slow = {frozenset((row.a, row.b)): share for row in links}
             fleet = replace(fleet, slow_links=slow)
-            ids += [f"{row.a}-{row.b}" for row in links]
+            ids += ["-".join(sorted((row.a, row.b), key=natural)) for row in links]
         case "uplink":
             names = random.sample(
                 [leaf for leaf in sorted(leaves) if leaf not in ids], scenario.bad

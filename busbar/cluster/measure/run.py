@@ -233,8 +233,9 @@ class SweepRunner:
         if len(named) > len(good) or len(good) < _PARTNERS:
             return []
         return [
-            SuspectPair(node, good[(_PARTNERS * at + step) % len(good)])
+            SuspectPair(node, near[(_PARTNERS * at + step) % len(near)])
             for at, node in enumerate(named)
+            for near in [self._near(node, good, _PARTNERS)]
             for step in range(_PARTNERS)
         ]
 
@@ -263,10 +264,11 @@ class SweepRunner:
         bad |= {node for pair in analysis.suspects for node in (pair.a, pair.b)}
         return [node for node in self.outcome.nodes if node not in bad]
 
-    def _near(self, end: str, nodes: list[str]) -> list[str]:
-        """Return the nodes on the leaf of a node; all of them if there are none."""
+    def _near(self, end: str, nodes: list[str], least: int = 1) -> list[str]:
+        """Return the nodes on the leaf of a node; all of them if there are too few."""
         leaf_of = self._request.topology.leaf_of
-        return [node for node in nodes if leaf_of.get(node) == leaf_of.get(end)] or nodes
+        near = [node for node in nodes if leaf_of.get(node) == leaf_of.get(end)]
+        return near if len(near) >= least else nodes
 
     def _analysis(self, last: int | None = None) -> Analysis:
         """Analyse the rows up to a round."""

@@ -298,11 +298,17 @@ class _Analyser:
         return [SuspectPair(self._names[a], self._names[b]) for a, b in [*chosen, *links]]
 
     def _suspect_links(self, bad: set[int]) -> list[tuple[int, int]]:
-        """Return the slowest links of good nodes that are not decided."""
+        """Return the slowest links of good nodes that are not decided.
+
+        Pairs also collide on their way. If the slowest were well when they were measured again,
+        the others were slow for that reason too.
+        """
+        again = set[tuple[int, int]]().union(*(judged.again for judged in self._judged.values()))
         found: dict[tuple[int, int], float] = {}
         for judged in self._judged.values():
             for link, rate in judged.suspect_links.items():
                 if not bad & set(link) and link not in judged.links:
                     found[link] = min(rate, found.get(link, 0.0))
         most = max(_FEWEST_SUSPECT_LINKS, int(len(self._names) * _MOST_SUSPECT_LINKS))
-        return sorted(found, key=lambda link: found[link])[:most]
+        fresh = sorted(found.keys() - again, key=lambda link: found[link])
+        return [*(found.keys() & again), *fresh[: max(0, most - len(again))]]

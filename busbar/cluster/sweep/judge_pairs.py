@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from busbar.cluster.sweep import evidence
-from busbar.cluster.sweep.healthy_rate import healthy_rates
 from busbar.cluster.sweep.localise import (
     FEWEST,
     Bools,
@@ -20,15 +19,17 @@ from busbar.cluster.sweep.localise import (
     best_of,
     links_of,
     locate,
+    partners,
     repeated,
 )
-from busbar.cluster.sweep.uplinks import slow_uplinks, touching
+from busbar.cluster.sweep.paths import MINORITY, Paths, model
+from busbar.cluster.sweep.uplinks import PATH, slow_uplinks, touching
 
 # The constants: value, meaning, and how to see what another value costs.
 #   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
 #   method  part of the method, with the reason above
 _FEW = 2  # fleets: slow ends that are faults, however small the fleet is, if most are well
-_MINORITY = 0.1  # method: share of slow ends beyond which they may be another kind of node
+_MOST_SHARED = 4  # method: by so much the links of nodes exceed the uplinks of their leaf
 _FASTER = 0.01  # method: share of much faster pairs that shows a faster kind of node
 _WELL = 0.25  # fleets: share of readings with others in which the ends of a slow link are fast
 _COMPARABLE = 4  # method: of fewer nodes, nobody knows which is the slow one
@@ -59,6 +60,8 @@ class JudgedPairs:
     suspects: set[int] = field(default_factory=set)
     suspect_links: dict[Link, float] = field(default_factory=dict)
     """Pairs of healthy nodes with a slow reading, and how slow it was (logarithm)."""
+    again: set[Link] = field(default_factory=set)
+    """Pairs of healthy nodes that were measured again, often enough for a slow link."""
     scores: Floats = field(default_factory=lambda: np.zeros(0))
     """By end, relative to the fleet; empty if the fleet was not judged."""
     open: list[str] = field(default_factory=list)
@@ -73,9 +76,24 @@ class _Pass:
     residuals: Pairs
     """The same readings, relative to what is expected."""
     crossing: Bools
+    crowded: Bools
+    """Those of them that filled the uplinks."""
+    shows: Bools
+    """The readings that a slow end makes slow."""
     cut: float
     expected: str
     relative: bool
+
+    def where(self, keep: Bools) -> _Pass:
+        """Return the same for the readings that ``keep`` selects."""
+        return replace(
+            self,
+            rates=self.rates.where(keep),
+            residuals=self.residuals.where(keep),
+            crossing=self.crossing[keep],
+            crowded=self.crowded[keep],
+            shows=self.shows[keep],
+        )
 
 
 @dataclass(frozen=True)
@@ -94,46 +112,63 @@ class Judge:
         found = JudgedPairs()
         known = (self.leaf[pairs.a] >= 0) & (self.leaf[pairs.b] >= 0)
         crossing = known & (self.leaf[pairs.a] != self.leaf[pairs.b])
-        if least:
-            residuals = pairs.relative(math.log(least.gb_per_s))
-            judged = _Pass(pairs, residuals, crossing, 0.0, least.text, relative=False)
-            rest = ~self._add(found, judged)
-            pairs, crossing = pairs.where(rest), crossing[rest]
-            if not len(pairs):
-                return found
         cut = math.log1p(-self.tolerance)
-        rates = healthy_rates(pairs, crossing, self.leaf, cut)
-        if not least:
+        paths = model(pairs, crossing, self.leaf, cut)
+        masks = crossing, paths.crowded, paths.shows_ends(cut)
+        rest = np.ones(len(pairs), bool)
+        if least:
+            shared = self._share_uplinks(pairs, crossing, paths, cut)
+            residuals = pairs.relative(math.log(least.gb_per_s))
+            one = _Pass(pairs, residuals, *masks, 0.0, least.text, relative=False)
+            rest[~shared] = ~self._add(found, one.where(~shared))
+            if not rest.any():
+                return found
+        else:
             if (nodes := len(np.union1d(pairs.a, pairs.b))) < _COMPARABLE:
                 found.open.append(f"{nodes} nodes are too few to compare; give --limit")
-            _note_slow_crossing(found, rates, crossing, cut)
-        expected = f"the fleet reaches {evidence.gb_per_s(rates):.4g} GB/s"
-        residuals = pairs.relative(rates)
-        self._add(found, _Pass(pairs, residuals, crossing, cut, expected, relative=True))
+            _note_slow_crossing(found, paths.rates, crossing, cut)
+            _note_generations(found, pairs, paths)
+        expected = f"the fleet reaches {evidence.gb_per_s(paths.rates[rest]):.4g} GB/s"
+        one = _Pass(pairs, pairs.relative(paths.rates), *masks, cut, expected, relative=True)
+        self._add(found, one.where(rest))
         found.suspects -= found.nodes.keys()
         return found
+
+    def _share_uplinks(self, pairs: Pairs, crossing: Bools, paths: Paths, cut: float) -> Bools:
+        """Return the readings that a limit cannot judge, as all leaves share uplinks alike.
+
+        Of two leaves nobody knows it, and no fabric is built with less than a quarter.
+        """
+        if len(np.unique(self.leaf[pairs.a[crossing]])) <= PATH:
+            return np.zeros(len(pairs), bool)
+        hidden = crossing & ~paths.shows_ends(cut)
+        return hidden & (paths.ends - paths.rates < math.log(_MOST_SHARED) - cut)
 
     def _add(self, found: JudgedPairs, one: _Pass) -> Bools:
         """Add what one pass shows to what was found; return which readings uplinks explain."""
         explained = self._add_uplinks(found, one)
-        rest, rates = one.residuals.where(~explained), one.rates.where(~explained)
-        if not len(rest):
+        one = one.where(~explained)
+        if not len(one.rates):
             return explained
-        located = locate(rest, one.cut, self.tests, relative=one.relative)
+        located = _located(one, self.tests)
         if one.relative:
             found.scores = located.scores
-        if one.relative and not found.nodes and (note := _faster(rest, rates, one.cut)):
+        if (
+            one.relative
+            and not found.nodes
+            and (note := _faster(one.residuals, one.rates, one.cut))
+        ):
             found.open.append(note)
-        if one.relative and (note := _mixed(rates, located.candidates)):
+        if one.relative and (note := _mixed(one.rates, located.candidates)):
             if not found.nodes:
                 found.open.append(note)
             return explained
         for culprit in located.culprits:
-            text = evidence.of_node(rates, culprit, located.candidates, one.expected)
+            text = evidence.of_node(one.rates, culprit, located.candidates, one.expected)
             found.nodes.setdefault(culprit.end, text)
             found.common |= {culprit.end} if culprit.common else set()
         found.suspects |= set(located.suspects)
-        self._add_links(found, one, located, rest, rates)
+        self._add_links(found, one, located, one.residuals, one.rates)
         return explained
 
     def _add_uplinks(self, found: JudgedPairs, one: _Pass) -> Bools:
@@ -143,7 +178,7 @@ class Judge:
         if not one.crossing.any():
             return explained
         for uplink in slow_uplinks(
-            one.residuals, one.crossing, self.leaf, one.cut, relative=one.relative
+            one.residuals, one.crowded, self.leaf, one.cut, relative=one.relative
         ):
             mine = touching(pairs, one.crossing, self.leaf, uplink)
             explained |= mine
@@ -174,11 +209,38 @@ class Judge:
             found.links.setdefault((a, b), evidence.of_link(rates, a, b, culprit, one.expected))
         healthy = rest.where(~bad[rest.a] & ~bad[rest.b])
         keys, where = np.unique(links_of(healthy), return_inverse=True)
-        found_rates, _ = best_of(where, healthy.rate, len(keys))
+        found_rates, counts = best_of(where, healthy.rate, len(keys))
+        found.again |= {divmod(key, rest.count) for key in keys[counts > FEWEST].tolist()}
         for key, rate in zip(keys.tolist(), found_rates.tolist(), strict=True):
             if rate < one.cut:
                 link = divmod(key, rest.count)
                 found.suspect_links[link] = min(rate, found.suspect_links.get(link, 0.0))
+
+
+def _located(one: _Pass, tests: int) -> Located:
+    """Locate slow ends by the readings that show them; those that have none, by all readings."""
+    found = locate(one.residuals.where(one.shows), one.cut, tests, relative=one.relative)
+    if one.shows.all():
+        return found
+    pairs = one.residuals.where(one.shows)
+    blind = partners(pairs, np.zeros(pairs.count, bool)) < FEWEST
+    every = locate(one.residuals, one.cut, tests, relative=one.relative)
+    return Located(
+        tuple(
+            c
+            for part, of in ((found, False), (every, True))
+            for c in part.culprits
+            if blind[c.end] == of
+        ),
+        tuple(
+            s
+            for part, of in ((found, False), (every, True))
+            for s in part.suspects
+            if blind[s] == of
+        ),
+        np.where(blind, every.candidates, found.candidates),
+        np.where(blind, every.scores, found.scores),
+    )
 
 
 def _ends_are_well(rest: Pairs, rates: Pairs, link: int, cut: float, others: Bools) -> bool:
@@ -204,7 +266,7 @@ def _mixed(rates: Pairs, candidates: Bools) -> str:
     """Return a note if the slow ends are too many to be faults without a limit that says so."""
     present = len(np.unique(np.concatenate([rates.a, rates.b])))
     slow = int(candidates.sum())
-    if not slow or (slow * 2 < present and (slow <= _FEW or slow <= _MINORITY * present)):
+    if not slow or (slow * 2 < present and (slow <= _FEW or slow <= MINORITY * present)):
         return ""
     theirs = candidates[rates.a] | candidates[rates.b]
     others = "" if theirs.all() else f", others {evidence.gb_per_s(rates.rate[~theirs]):.4g}"
@@ -224,6 +286,20 @@ def _faster(rest: Pairs, rates: Pairs, cut: float) -> str:
     return (
         f"{int(faster.sum())} of {len(rest)} pairs reach {fast:.4g} GB/s, most {most:.4g}: without"
         " a limit nobody knows whether most nodes are slow or another kind; give --limit"
+    )
+
+
+def _note_generations(found: JudgedPairs, pairs: Pairs, paths: Paths) -> None:
+    if not paths.generation.any():
+        return
+    of = np.minimum(paths.generation[pairs.a], paths.generation[pairs.b])
+    ends, slow = np.union1d(pairs.a, pairs.b), of < of.max()
+    count = int((paths.generation[ends] < of.max()).sum())
+    older, newer = (evidence.gb_per_s(paths.ends[which]) for which in (slow, ~slow))
+    found.open.append(
+        f"{count} of {len(ends)} nodes reach {older:.4g} GB/s, others {newer:.4g}: without a limit"
+        " nobody knows whether they are slow or another kind; each kind is judged by itself;"
+        " give --limit"
     )
 
 

@@ -181,9 +181,9 @@ def locate(pairs: Pairs, cut: float, tests: int, *, relative: bool) -> Located:
     if relative and healthy.any():
         farthest = min(cut, middle - deviations(tests) * scatter)
     null = np.sort(pairs.rate[healthy[pairs.a] & healthy[pairs.b]])
-    partners = _partners(pairs, candidates)
+    met = partners(pairs, candidates)
     culprits: list[Culprit] = []
-    for end in np.flatnonzero(candidates & (partners >= FEWEST) & (found < farthest)).tolist():
+    for end in np.flatnonzero(candidates & (met >= FEWEST) & (found < farthest)).tolist():
         score, count = float(found[end]), int(counts[end])
         theirs = ((pairs.a == end) & ~candidates[pairs.b]) | (
             (pairs.b == end) & ~candidates[pairs.a]
@@ -226,14 +226,14 @@ def _common(pairs: Pairs, alone: Bools, cut: float) -> list[Culprit]:
     group = pairs.where(alone[pairs.a] & alone[pairs.b])
     ends, rates = np.concatenate([group.a, group.b]), np.tile(group.rate, 2)
     found, counts = best_of(ends, rates, pairs.count, _FREE_IN_COMMON)
-    partners = _partners(group, np.zeros(pairs.count, bool))
+    met = partners(group, np.zeros(pairs.count, bool))
     return [
         Culprit(end, float(found[end]), int(counts[end]), math.nan)
-        for end in np.flatnonzero((partners >= FEWEST) & (found < cut)).tolist()
+        for end in np.flatnonzero((met >= FEWEST) & (found < cut)).tolist()
     ]
 
 
-def _partners(pairs: Pairs, without: Bools) -> Ints:
+def partners(pairs: Pairs, without: Bools) -> Ints:
     """Return the number of different partners of each end that are not in ``without``."""
     ends = np.concatenate([pairs.a, pairs.b])
     others = np.concatenate([pairs.b, pairs.a])

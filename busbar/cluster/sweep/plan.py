@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Plan a sweep: in each round all nodes measure in pairs, at the same time.
 
-The first rounds pair nodes of one leaf, the others nodes of different leaves. Inside a leaf, and
+Half of the rounds pair nodes of one leaf, the others nodes of different leaves. Inside a leaf, and
 in a fleet without leaves, the circle method pairs everybody with everybody before a pair meets
 again. Between leaves a random matching is improved by exchanging partners until no pair is of one
-leaf or has met before, as far as the sizes of the leaves allow that. Its pairs are spread over all
-other leaves, so that every uplink carries many of them.
+leaf or has met before, as far as the sizes of the leaves allow that. Half of the leaves send first
+in each of these rounds, to nodes of all others: every uplink is full, in one direction at a time.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def plan(
     return [
         PlannedPair(number, nodes[a], nodes[b])
         for number, pairs in enumerate(planner.rounds(), first_round)
-        for a, b in sorted((min(pair), max(pair)) for pair in pairs)
+        for a, b in sorted(pairs)
     ]
 
 
@@ -95,8 +95,12 @@ class _Planner:
         """Yield the pairs of each round."""
         longest = max(turns(len(one)) for one in self._leaves)
         inner = self._count if len(self._leaves) == 1 else min(max(self._count // 2, 1), longest)
+        turn = -1
         for number in range(self._count):
-            pairs, left = self._inner(number) if number < inner else ([], list(self._everybody))
+            # In turns, so that what disturbs a node for a while does not slow all its inner pairs.
+            inside = number * inner % self._count < inner
+            turn += inside
+            pairs, left = self._inner(turn) if inside else ([], list(self._everybody))
             pairs, left = self._leave_one_out(pairs, left)
             pairs += self._across(left)
             self._remember(pairs)
@@ -151,11 +155,13 @@ class _Planner:
         return [(int(a), int(b)) for a, b in best]
 
     def _drawn(self, nodes: list[int]) -> NDArray[np.int64]:
-        """Return random pairs, of opposite halves of the leaves if there are large leaves."""
+        """Return random pairs of opposite halves of the leaves: the first sends, then receives.
+
+        Whole leaves send at the same time, so that the load of all uplinks is alike, and full.
+        """
         order = self._random.sample(nodes, len(nodes))
-        if max(np.unique(self._leaf[order], return_counts=True)[1]) * 8 > len(order):
-            ranks = {leaf: rank for rank, leaf in enumerate(dict.fromkeys(self._leaf[order]))}
-            order.sort(key=lambda node: ranks[self._leaf[node]])
+        ranks = {leaf: rank for rank, leaf in enumerate(dict.fromkeys(self._leaf[order]))}
+        order.sort(key=lambda node: ranks[self._leaf[node]])
         half = len(order) // 2
         # Else all nodes of a leaf would meet the same leaf, and its slow uplinks look like theirs.
         order[half:] = self._random.sample(order[half:], len(order) - half)
@@ -177,12 +183,12 @@ class _Planner:
             gains = [cost + cost[bad] - one - other for one, other in options]
             for gain in gains:
                 gain[bad] = 0
-            crossed = int(gains[1].max() > gains[0].max())
+            crossed = int(gains[1].max() >= gains[0].max())  # keeps who sends first
             other = int(gains[crossed].argmax())
             if gains[crossed][other] <= 0:
                 continue
             c, d = pairs[other] if not crossed else pairs[other][::-1]
-            pairs[bad], pairs[other] = (a, c), (b, d)
+            pairs[bad], pairs[other] = (a, c), ((d, b) if crossed else (b, d))
             for changed in (bad, other):
                 cost[changed] = self._cost(*pairs[changed, :, None])[0]
                 if cost[changed]:

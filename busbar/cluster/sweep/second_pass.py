@@ -11,7 +11,7 @@ from busbar.cluster.sweep.rows import Name, PlannedPair
 
 # The constants: `python -m tests.bench.sweep_fleet` shows what other values cost.
 PARTNERS = 4  # measurements of each suspect, with different partners
-REPEATS = 6  # of a suspected link, as its first reading proves nothing (`localise.repeated`)
+REPEATS = 4  # of a suspected link, as its first reading proves nothing (`localise.repeated`)
 
 
 @dataclass(frozen=True)

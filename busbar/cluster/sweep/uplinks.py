@@ -28,7 +28,7 @@ from busbar.cluster.sweep.localise import (
 # The constants: value, meaning, and how to see what another value costs.
 #   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
 #   method  part of the method, with the reason above
-_PATH = 2  # method: leaves with one path between them
+PATH = 2  # method: leaves with one path between them
 _LEAST_PAIRS = 2  # method: crossing pairs of a leaf in a round, so that it is not one node
 
 
@@ -81,8 +81,8 @@ def slow_uplinks(
 
 def _together(leaves: list[int], total: int) -> list[Uplink]:
     """Return the uplinks if no leaf has good ones: of two leaves nobody can say whose they are."""
-    if total == _PATH:
-        return [Uplink((leaves[0], leaves[1]))] if len(leaves) == _PATH else []
+    if total == PATH:
+        return [Uplink((leaves[0], leaves[1]))] if len(leaves) == PATH else []
     return [Uplink((one,)) for one in leaves]
 
 
@@ -111,6 +111,7 @@ def _best_of_rounds(pairs: Pairs, leaf: Ints, slow: Bools) -> tuple[Ints, Floats
 
 def _inner_is_well(pairs: Pairs, leaf: Ints, cut: float) -> Bools:
     """Return the leaves whose inner pairs are not slow, or were not measured."""
+    pairs = pairs.once()
     inner = (leaf[pairs.a] == leaf[pairs.b]) & (leaf[pairs.a] >= 0)
     found, _ = best_of(leaf[pairs.a[inner]], pairs.rate[inner], int(leaf.max()) + 1)
     return ~(found < cut)
