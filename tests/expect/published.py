@@ -58,6 +58,8 @@ class Comparison:
     expected: Expectation | None = None
     """The band that it is in, or else the likeliest one."""
     limit: float | None = None
+    bands: tuple[Expectation, ...] = ()
+    """Those that the run may have had."""
 
 
 @cache
@@ -140,12 +142,12 @@ def compare(row: Published) -> Comparison:
         return Comparison(row, "impossible" if impossible else "no band", limit=missing.limit)
     limit = max(band.limit for band in bands)
     if beyond(row, limit):
-        return Comparison(row, "impossible", bands[0], limit)
+        return Comparison(row, "impossible", bands[0], limit, tuple(bands))
     for band in bands:
         if band.low <= row.value <= band.high:
-            return Comparison(row, "inside", band, limit)
+            return Comparison(row, "inside", band, limit, tuple(bands))
     below = all(row.value < band.low for band in bands)
-    return Comparison(row, "below" if below else "above", bands[0], limit)
+    return Comparison(row, "below" if below else "above", bands[0], limit, tuple(bands))
 
 
 def beyond(row: Published, limit: float) -> bool:
