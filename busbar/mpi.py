@@ -102,6 +102,8 @@ class MpiInstall:
             return variables
         variables = {
             "OMPI_MCA_pml": "ucx",
+            # UCX needs none, and the one for libfabric sleeps for 1 s if it finds no network.
+            "OMPI_MCA_btl": "^ofi",
             "OMPI_MCA_opal_common_ucx_tls": "any",
             "OMPI_MCA_opal_common_ucx_devices": "any",
             **variables,

@@ -22,7 +22,7 @@ deliveries: [{{kind: wheels, stack: host}}]
 def small_site(parent: Path, *, scheduler: str = "local", runtime: str = "") -> Path:
     """Write the site ``one`` below a directory, with a runtime for containers if one is given."""
     # What `busbar check` imports takes a second, and each call of it would do so in a new process.
-    importlib.import_module("busbar.commands.check")
+    importlib.import_module("busbar.commands.check_run")
     site = parent / "one"
     site.mkdir(exist_ok=True)
     containers = f"containers: {{runtime: {runtime}}}\n" if runtime else ""

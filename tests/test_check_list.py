@@ -13,7 +13,7 @@ import pytest
 from busbar.check.processes import Interruption
 from busbar.check.run import RunPlan
 from busbar.cli import build_parser
-from busbar.commands import check
+from busbar.commands import check, check_run
 from busbar.errors import BusbarError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -45,12 +45,14 @@ def configurations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         raise BusbarError("enough is known")
 
     class NoReFrame:
-        def __enter__(self) -> None: ...
+        def __enter__(self) -> object:
+            return self
+
         def __exit__(self, *_: object) -> None: ...
 
-    monkeypatch.setattr(check, "load", load)
+    monkeypatch.setattr(check_run, "load", load)
     monkeypatch.setattr(check, "ReFrame", NoReFrame)
-    monkeypatch.setattr(check, "run", lambda *_: [])
+    monkeypatch.setattr(check_run, "run", lambda *_: [])
     return found
 
 

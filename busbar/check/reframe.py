@@ -10,16 +10,17 @@ import json
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from pydantic import TypeAdapter
-
-from busbar.check.listing import CHOSEN, MATCHES, Match
 from busbar.check.places import Order
 from busbar.check.surroundings import environment_of_jobs
 from busbar.data import PYTHON
 from busbar.errors import BusbarError
+
+if TYPE_CHECKING:
+    from busbar.check.listing import Match
 
 _END_S = 10
 
@@ -47,6 +48,11 @@ class ReFrame:
 
         Raises ``BusbarError`` with ReFrame's message if a check file cannot be loaded.
         """
+        # Loaded while the process loads ReFrame.
+        from pydantic import TypeAdapter  # noqa: PLC0415
+
+        from busbar.check.listing import CHOSEN, MATCHES, Match  # noqa: PLC0415
+
         self._write(json.dumps([*arguments, "-t", CHOSEN]))
         for line in self._output:
             if line.startswith(MATCHES):
@@ -62,7 +68,7 @@ class ReFrame:
 
     def run(self, order: Order) -> Iterator[str]:
         """Run the checks of the order; yield the lines that ReFrame prints from the start."""
-        self._write(TypeAdapter(Order).dump_json(order).decode())
+        self._write(json.dumps(asdict(order)))
         yield from self._lines
         yield from self._output
         self._process.wait()

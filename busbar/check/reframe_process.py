@@ -11,13 +11,16 @@ from __future__ import annotations
 
 import json
 import sys
+from typing import Any
 
 from pydantic import TypeAdapter
+from reframe.core import variables
 from reframe.core.pipeline import RegressionTest
 from reframe.frontend import cli
 from reframe.frontend.loader import RegressionCheckLoader
 
-import busbar.check.causes  # noqa: F401 - the checks import it
+import busbar.check.causes  # the checks import both
+import busbar.preflight.layers  # noqa: F401
 from busbar.check.listing import CHOSEN, MATCHES, Match, match
 from busbar.check.places import Order
 from busbar.check.processes import adopt_orphans, end_descendants, end_with_parent
@@ -46,6 +49,19 @@ class _Loader(RegressionCheckLoader):
         return checks
 
 
+def _set_variables(*arguments: Any, _inject: Any = variables.VarSpace.inject) -> None:
+    """Set the variables of a check as ReFrame does, which uses a deprecated one itself.
+
+    To warn, it would look at all modules each time: a third of the time of loading.
+    """
+    warn = variables.user_deprecation_warning
+    variables.user_deprecation_warning = lambda *_: None
+    try:
+        _inject(*arguments)
+    finally:
+        variables.user_deprecation_warning = warn
+
+
 def main() -> None:
     """Wait for the arguments and run ReFrame; leave no process behind."""
     adopt_orphans()
@@ -55,6 +71,7 @@ def main() -> None:
         return
     # ReFrame has no hook between the loading of checks and the filtering of those that cannot run.
     cli.RegressionCheckLoader = _Loader  # type: ignore[misc]
+    variables.VarSpace.inject = _set_variables  # type: ignore[assignment]
     sys.argv = ["reframe", *json.loads(line)]
     try:
         cli.main()

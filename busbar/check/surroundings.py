@@ -13,11 +13,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from busbar.delivery.visibility import without_visible_devices
 from busbar.errors import BusbarError, file_error
-from busbar.site import Site
+
+if TYPE_CHECKING:
+    from busbar.site import Site
 
 _IGNORED = re.compile(r"RFM_(?!VERBOSE$)|SBATCH_(?!\w*_BIND)")
 """Variables of ReFrame and of sbatch, without what sbatch itself sets in a job (``_BIND``)."""

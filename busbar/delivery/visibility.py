@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import os
 from itertools import takewhile
+from typing import TYPE_CHECKING
 
 from busbar.errors import BusbarError
-from busbar.site.model import Site
+
+if TYPE_CHECKING:
+    from busbar.site.model import Site
 
 VARIABLES = (
     *("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"),

@@ -18,6 +18,13 @@ serve() { # with a port of its own each time: another's program may have the fir
     echo "$(uname -n) $port" >"$place.new" && mv "$place.new" "$place"
 }
 
+ready() { # the server loads drivers before it listens; that of another node cannot be seen
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        sleep 0.05
+        [ "$ranks" != 1 ] || ! grep -q ":$(printf %04X "$port") [0-9A-F]*:0000 0A" /proc/net/tcp /proc/net/tcp6 2>/dev/null || return
+    done
+}
+
 tries=0
 if [ "$rank" = 0 ]; then
     serve "$@"
@@ -28,10 +35,10 @@ if [ "$rank" = 0 ]; then
     done
 fi
 for attempt in 1 2 3 4 5 6 7 8 9 10; do
-    sleep 0.5 # the server loads drivers before it listens
+    ready
     [ "$ranks" != 1 ] || kill -0 "$server" 2>/dev/null || { # only asks whether it lives; why it died stands on standard error
         serve "$@"
-        sleep 0.5
+        ready
     }
     [ -e "$place" ] || continue # the server has not said yet where it is
     read -r host port <"$place"

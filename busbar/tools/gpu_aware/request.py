@@ -7,7 +7,7 @@ COLLECTIVES = (
     *("bcast", "allgather", "allgatherv", "alltoall", "alltoallv", "allreduce", "reduce"),
     *("reduce_scatter_block", "gather", "scatter", "put", "get"),
 )
-BEST_WINDOWS = "--statistic=best --window=4 --seconds=0.2"
+BEST_WINDOWS = "--statistic=best --window=4 --seconds=0.1"
 """A machine shared with others is judged by its best windows, which must be short enough to fall
 between two interruptions."""
 BEST_MESSAGES = "--statistic=best --window=1 --seconds=0.5"

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: MIT
+"""What ``busbar check`` does once ReFrame has been started."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from contextlib import nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from busbar import site as sites
+from busbar.boundary import output_directory, refuse_unsafe
+from busbar.check.default_site import default_site
+from busbar.check.document import missing_features
+from busbar.check.listing import Match, lines
+from busbar.check.processes import Interrupted, Interruption
+from busbar.check.progress import Step, announced, earlier_seconds, job_count
+from busbar.check.reframe import ReFrame
+from busbar.check.run import RunPlan, load, report, run
+from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
+from busbar.check.surroundings import (
+    ignored_variables,
+    own,
+    refuse_without_shared_memory,
+    refuse_without_space,
+)
+from busbar.check.target import Target, target_of, untested
+from busbar.commands.check_end import RunState, conclude
+from busbar.commands.cluster_options import output_of, tell, wish_of
+from busbar.data import CHECKS
+from busbar.delivery import reframe as reframe_configuration
+from busbar.delivery.choice import Choice
+from busbar.delivery.environment import Environment
+from busbar.document import to_json
+from busbar.errors import BusbarError
+from busbar.site import Site
+from busbar.site.load import find
+from busbar.slurm.client import cancel_jobs, waiting_shown
+from busbar.terminal import stderr, stdout
+
+
+def started(args: argparse.Namespace, reframe: ReFrame) -> int:
+    """List the checks or run them; return the exit status."""
+    if variables := ignored_variables():
+        tell(f"ignoring {', '.join(variables)}: only the options of busbar check count")
+    if args.list:
+        with TemporaryDirectory(prefix="busbar-list-") as directory:
+            refuse_unsafe(directory, "TMPDIR")
+            return _list(args, Path(directory), reframe)
+    _choice(args)  # refuses names before anything is made
+    with output_of(args) as output, own(output):
+        remove_old_results(output)
+        refuse_without_space(output)
+        return _run(args, output, reframe)
+
+
+def _choice(args: argparse.Namespace) -> Choice:
+    return Choice(
+        access=wish_of(args).access,
+        lane=args.lane,
+        prefix=args.prefix.absolute() if args.prefix else None,
+        delivery=args.delivery,
+        image=args.image,
+        inject=tuple(args.inject),
+        scratch=args.output.resolve() / "image",
+    )
+
+
+def _list(args: argparse.Namespace, output: Path, reframe: ReFrame) -> int:
+    site_file, site = _site(args)
+    target = _target(args, site)
+    try:
+        plan, environments = _plan(args, output, site_file, site, target)
+    except BusbarError as error:
+        if args.prefix or args.delivery or args.image:
+            raise
+        plan, environments = _plan(args, output, site_file, site, target, declared=True)
+        tell(f"listing what site.yaml declares, as nothing can run here: {error.alone()}")
+    matches = load(plan, reframe)
+    _refuse_unknown(args, matches, environments)
+    matches = selected(matches, args.name, args.tag)
+    if not matches:
+        refuse_nothing(args.checks, args.name, args.tag)
+    if args.json:
+        stdout().document(to_json(matches))
+    else:
+        for line in lines(matches):
+            stdout().line(line)
+    return 0
+
+
+def _run(args: argparse.Namespace, output: Path, reframe: ReFrame) -> int:
+    interruption: Interruption = args.interruption
+    state = RunState(args.site or "", args.lane)
+    with suppress(Interrupted), reframe:
+        _measure(args, output, state, reframe)
+    with interruption.held():
+        if interruption.name:
+            interruption.finish()
+            cancel_jobs(output)
+        elif not state.outcomes and not untested(state.target, state.lane):
+            reasons = [match.reason for match in state.chosen if not match.runs_in]
+            refuse_nothing(args.checks, args.name, _tags(args), reasons)
+        return conclude(args, output, state)
+
+
+def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: ReFrame) -> None:
+    site_file, site = _site(args)
+    state.site, state.model = site.name, site
+    state.target = _target(args, site)
+    plan, environments = _plan(args, output, site_file, site, state.target)
+    state.lane = plan.lane
+    refuse_without_shared_memory(plan.site)
+    earlier = earlier_seconds(report(plan))
+    try:
+        matches = load(plan, reframe)
+    except BusbarError:
+        matches = []  # the outcome of the run says why
+    else:
+        _refuse_unknown(args, matches, environments)
+    state.chosen = to_run(matches, args.name, _tags(args))
+    plan = replace(plan, hashes=tuple(match.hash for match in state.chosen))
+    jobs = job_count(state.chosen, plan.sweep)
+    ahead = f": {announced(jobs, state.chosen, earlier)}" if jobs else ""
+    tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
+    waits = waiting_shown(output, tell) if state.target.nodes else nullcontext()
+    with args.interruption.held(), stderr().progress(jobs) as bar, waits:
+
+        def progress(step: Step) -> None:
+            if not step.ended:
+                bar.show(step.check)
+            elif step.counts:
+                bar.advance()
+
+        state.outcomes = run(plan, progress, reframe, args.interruption)
+        state.outcomes += missing_features(plan, environments, args.require)
+
+
+def _site(args: argparse.Namespace) -> tuple[Path, Site]:
+    """Return the file of the site and the site, detected if none is named."""
+    name = args.site or default_site(args.output, tell)
+    return find(name), sites.load(name)
+
+
+def _target(args: argparse.Namespace, site: Site) -> Target:
+    every = args.nodelist == "all"
+    return target_of(site, wish_of(args, "" if every else args.nodelist), every_node=every)
+
+
+def _plan(
+    args: argparse.Namespace,
+    output: Path,
+    site_file: Path,
+    site: Site,
+    target: Target,
+    *,
+    declared: bool = False,
+) -> tuple[RunPlan, list[Environment]]:
+    """Choose and probe the delivery, write the configuration of ReFrame."""
+    choice = replace(
+        _choice(args),
+        declared=declared,
+        allocation=len(target.nodes) if target.allocation else 0,
+        sweep=target.sweep is not None,
+    )
+    config = reframe_configuration.load(site_file, choice)
+    environments = [Environment.from_configuration(each) for each in config["environments"]]
+    for each in environments:
+        if each.not_compared:
+            tell(f"nothing to compare the image with: {each.not_compared}")
+    for each in config["systems"][0]["partitions"]:
+        if not each["environs"]:
+            tell(f"nothing runs on partition {each['name']}: {each['extras']['no_environment']}")
+    output_directory(output, "--output")
+    plan = RunPlan(
+        site=site,
+        config=reframe_configuration.write(config, output),
+        lane=choice.lane,
+        output=output,
+        checks=tuple(args.checks) or (CHECKS,),
+        variables=tuple(args.setvar),
+        retries=args.max_retries,
+        sweep=target.sweep,
+        options=(*target.options, *(["--keep-stage-files"] if args.keep_stage_files else [])),
+    )
+    return plan, environments
+
+
+def _place(target: Target) -> str:
+    if target.allocation:
+        nodes = len(target.nodes)
+        return f", inside job {target.allocation.job} on its {nodes} node{'s' * (nodes > 1)}"
+    nodes = len(target.nodes) - len(target.untested)
+    return f", {nodes} node{'s' * (nodes > 1)}" if target.sweep else ""
+
+
+def _tags(args: argparse.Namespace) -> tuple[str, ...]:
+    return tuple(args.tag) or (() if args.name or args.checks else ("gate",))
+
+
+def _refuse_unknown(
+    args: argparse.Namespace, matches: Sequence[Match], environments: Sequence[Environment]
+) -> None:
+    refuse_unknown(
+        matches,
+        names=args.name,
+        tags=args.tag,
+        required=args.require,
+        provided=[feature for each in environments for feature in each.features],
+    )
+
+
+def remove_old_results(output: Path) -> None:
+    """Remove the results of an earlier run: this run may end without a verdict."""
+    for name in ("results.json", "report.html"):
+        try:
+            (output / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise BusbarError(
+                f"cannot be removed: {error.strerror}",
+                where=str(output / name),
+                hint="choose another --output",
+            ) from error
