@@ -3,7 +3,7 @@
 
 The flows of a round share their leaves' uplinks by max-min fairness, each direction on its own.
 Readings carry noise of a heavy tail, nodes and leaves differ a little, crossing pairs collide,
-other jobs disturb nodes for some rounds, and some rows are missing. `SweepRunner` measures and
+other jobs disturb nodes for some rounds, and some pairs have no rate. `SweepRunner` measures and
 judges. Nothing here knows how the analysis works.
 """
 
@@ -168,13 +168,13 @@ class _Fleet:
         if case.shared and case.rails > 1:
             whole = [np.minimum(each, each / case.over * 1.0) for each in whole]
         lost = draw.random(len(rows)) < (0 if case.gaussian else _MISSING)
-        absent = draw.random(len(rows)) < 0.5
+        broken = draw.random(len(rows)) < 0.5
         passes = [(f"x{n}", pair) for n, pair in enumerate(single)] if case.rails > 1 else []
         for at, row in enumerate(rows):
             for name, (forth, back) in [*passes, (None, whole)]:
                 if lost[at]:
-                    if not absent[at]:
-                        yield MeasuredPair(number, row.a, row.b, name, None, PairState.TIMEOUT)
+                    state = PairState.ERROR if broken[at] else PairState.TIMEOUT
+                    yield MeasuredPair(number, row.a, row.b, name, None, state)
                     continue
                 ends = float(back[at]) * _GB_PER_S, float(forth[at]) * _GB_PER_S
                 more = {"arrived": ends} if _DIRECTED else {}

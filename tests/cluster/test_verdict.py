@@ -32,7 +32,14 @@ AT_TIMES = [row("n3", f"n{n}", 0.2) for n in (1, 2, 4)]
         ({"rows": [row("n1", "n2", None, PairState.SKIPPED)]}, "not run"),
         ({"rows": [row("n1", "n2", None, PairState.TIMEOUT)]}, "failed"),
         ({"rows": [*GOOD, row("n1", "n2", None, PairState.WRONG)]}, "failed"),
-        ({"rows": [*GOOD, row("n1", "n2", None, PairState.TIMEOUT)]}, "failed"),
+        ({"rows": [*GOOD, row("n1", "n2", None, PairState.TIMEOUT)]}, "pass"),
+        (
+            {
+                "rows": [*GOOD, row("n1", "n2", None, PairState.TIMEOUT)],
+                "analysis": replace(CLEAN, unmeasured=("n1",)),
+            },
+            "failed",
+        ),
         ({"gone": {"n3": "down"}}, "failed"),
         ({"analysis": replace(CLEAN, accused=(SLOW,))}, "degraded"),
         (

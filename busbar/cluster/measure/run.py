@@ -91,15 +91,25 @@ class SweepOutcome:
         """The nodes that nobody accuses and that are slow at times, with several partners."""
         accused = self.analysis.accused if self.analysis else ()
         known = {node for one in accused for node in one.nodes}
-        rates = grouped((row.nic, row.gb_per_s) for row in self._between if row.gb_per_s)
-        floors = {nic: _AT_TIMES * median(each) for nic, each in rates.items()}
+        measured = [row for row in self._between if row.gb_per_s]
+        # In rounds that cross leaves all pairs may be slower, as they share uplinks.
+        groups: dict[object, list[float]] = {}
+        for row in measured:
+            for key in (row.nic, (row.nic, row.round)):
+                groups.setdefault(key, []).append(row.gb_per_s or 0)
+        middle = {key: median(rates) for key, rates in groups.items()}
         slow = grouped(
             ends
-            for row in self._between
-            if row.gb_per_s and row.gb_per_s < floors[row.nic] and not known & {row.a, row.b}
-            for ends in ((row.a, row.b), (row.b, row.a))
+            for row in measured
+            if (row.gb_per_s or 0) < _AT_TIMES * min(middle[row.nic], middle[row.nic, row.round])
+            and not known & {row.a, row.b}
+            for ends in ((row.a, (row.round, row.b)), (row.b, (row.round, row.a)))
         )
-        return [n for n, others in slow.items() if len(others) >= _OFTEN and len({*others}) > 1]
+        return [
+            node
+            for node, others in slow.items()
+            if len({*others}) >= _OFTEN and len({partner for _, partner in others}) > 1
+        ]
 
     @property
     def verdict(self) -> Verdict:
@@ -113,7 +123,8 @@ class SweepOutcome:
         if self.analysis.accused:
             return Verdict.DEGRADED
         states |= {row.state for row in self.rows}
-        if states & {PairState.TIMEOUT, PairState.DEAD, PairState.ERROR}:
+        lost = states & {PairState.TIMEOUT, PairState.DEAD, PairState.ERROR}
+        if lost and self.analysis.unmeasured:
             return Verdict.FAILED
         open_ends = self.analysis.unmeasured or self.analysis.suspects or self.unsteady
         if self.stopped or self.left or open_ends:
@@ -275,9 +286,10 @@ class SweepRunner:
         rows = [row for row in self._store.rows if last is None or row.round <= last]
         least = self._least(rows)
         self.outcome.judged = any(not row.inside and row.nic in least for row in rows)
-        return analyse(
-            Results(tuple(rows), ()), self._request.topology, least, self._request.tolerance
-        )
+        planned = max((row.round for row in self._plan), default=0)
+        results = Results(tuple(rows), ())
+        request = self._request
+        return analyse(results, request.topology, least, request.tolerance, planned)
 
     def _least(self, rows: Sequence[MeasuredPair]) -> Mapping[str | None, Least]:
         """Return what pairs of nodes and links inside them must reach."""

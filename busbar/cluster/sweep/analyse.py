@@ -81,15 +81,16 @@ def analyse(
     topology: SwitchTopology,
     least: Mapping[str | None, Least],
     tolerance: float = TOLERANCE,
+    planned: int | None = None,
 ) -> Analysis:
-    """Judge the rows of a sweep.
+    """Judge the rows of a sweep. ``planned`` is the last round of its plan, if that is known.
 
     ``least`` has what a pair must reach by NIC, and for None with all NICs at once; NICs without
     an entry are judged by the fleet only.
     """
     measured = readings(results.between)
     inside = judge_inside(results.inside, least, tolerance)
-    return _Analyser(measured, topology, least, tolerance).analysis(results, inside)
+    return _Analyser(measured, topology, least, tolerance).analysis(results, inside, planned)
 
 
 class _Analyser:
@@ -117,7 +118,7 @@ class _Analyser:
             nic: judge.judge(pairs, least.get(nic)) for nic, pairs in measured.measured.items()
         }
 
-    def analysis(self, results: Results, inside: Inside) -> Analysis:
+    def analysis(self, results: Results, inside: Inside, planned: int | None) -> Analysis:
         """Put the findings of all NICs together, and those inside the nodes."""
         nodes, nics = self._nodes_and_nics()
         leaves = self._slow_leaves(nodes)
@@ -149,7 +150,7 @@ class _Analyser:
                 *self._suspects(set(nodes), doubtful),
                 *(SuspectPair(node, node) for node in inside.again),
             ),
-            unmeasured=(*unmeasured(self._readings), *inside.unmeasured),
+            unmeasured=(*unmeasured(self._readings, planned), *inside.unmeasured),
             notes=tuple(notes),
             last_round=max(row.round for row in results.rows),
             decided=not undecided,

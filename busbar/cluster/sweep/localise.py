@@ -48,6 +48,7 @@ _MANY = 10  # fleets: healthy readings that show their scatter by the median abs
 _DEGREES = 3  # method: degrees of freedom of noise with a heavy tail
 _SUSPECT_DEVIATIONS = 3  # fleets: how far below the healthy scores an end is a suspect
 _SUSPECT_SHARE = 0.5  # fleets: the same as a share of the tolerance
+_ENOUGH = 12  # paths: partners of an end that is no candidate after them, and no suspect
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -196,7 +197,9 @@ def locate(pairs: Pairs, cut: float, tests: int, *, relative: bool) -> Located:
     accused = {one.end for one in culprits}
     doubtful = candidates.copy()
     if relative and healthy.any():
-        doubtful |= whole < min(_SUSPECT_SHARE * cut, middle - _SUSPECT_DEVIATIONS * scatter)
+        few = partners(pairs, np.zeros(pairs.count, bool)) < _ENOUGH
+        least = min(_SUSPECT_SHARE * cut, middle - _SUSPECT_DEVIATIONS * scatter)
+        doubtful |= few & (whole < least)
     suspects = tuple(end for end in np.flatnonzero(doubtful).tolist() if end not in accused)
     return Located(tuple(culprits), suspects, candidates, whole - middle)
 

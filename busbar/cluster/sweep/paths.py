@@ -46,7 +46,8 @@ _REPEATS = 3  # fleets: estimates, each without the ends that the one before fou
 _CROWDED = 0.5  # paths: share of a leaf's nodes that must cross at once to fill its uplinks
 MINORITY = 0.1  # method: share of slow ends beyond which they may be another kind of node
 _APART = 4  # paths: distance of two generations by the scatter of both
-_OF_LEAF = 0.75  # paths: nodes of a leaf of one generation that give it to the others
+_ODD = 0.2  # paths: share of a leaf's nodes that may be slower or faster than its generation
+_MOST_ODD = 0.05  # paths: the same of the fleet; of more, generations are mixed on leaves
 
 
 @dataclass(frozen=True)
@@ -145,16 +146,18 @@ def _load(pairs: Pairs, crossing: Bools, leaf: Ints) -> Floats:
 
 def _generations(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Ints:
     """Return the generation of each end by its pairs inside leaves, the slowest first."""
-    found, _ = scores(pairs.where(~crossing).once())
-    known = np.isfinite(found)
-    steps = _steps(found[known], cut, MINORITY * len(np.union1d(pairs.a, pairs.b)))
-    generation = np.searchsorted(steps, np.where(known, found, np.inf), side="right")
+    score, _ = scores(pairs.where(~crossing).once())
+    known = np.isfinite(score)
+    steps = _steps(score[known], cut, MINORITY * len(np.union1d(pairs.a, pairs.b)))
+    generation = np.searchsorted(steps, np.where(known, score, np.inf), side="right")
+    found, odd = generation.copy(), 0
     for one in np.unique(leaf[leaf >= 0]).tolist() if len(steps) else ():
-        members = known & (leaf == one)
-        counts = np.bincount(generation[members], minlength=len(steps) + 1)
-        if counts.max() >= _OF_LEAF * max(1, members.sum()):
-            generation[leaf == one] = counts.argmax()
-    return generation
+        counts = np.bincount(generation[known & (leaf == one)], minlength=len(steps) + 1)
+        few = int(counts.sum() - counts.max())
+        odd += few
+        if few <= _ODD * counts.sum():
+            found[leaf == one] = counts.argmax()
+    return found if odd <= _MOST_ODD * known.sum() else generation
 
 
 def _steps(values: Floats, cut: float, least: float) -> list[float]:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""List what a sweep could not measure: nodes, their NICs, and pairs."""
+"""List what a sweep could not measure: nodes, their NICs, and pairs.
+
+In a large sweep some pairs have no rate, and their nodes have others. Only more than that counts.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +13,30 @@ from busbar.cluster.sweep.rows import MeasuredPair
 from busbar.slurm.hostlist import natural
 from busbar.words import grouped
 
+# The constants: value, meaning, and how to see what another value costs.
+#   paths   python -m tests.bench.sweep_paths: healthy fleets that miss two readings in a hundred
+_MOST_LOST = 0.05  # paths: share of pairs that may fail without a note of each
+_CHANCE = 0.05  # paths: chance that a node of a fleet fails so often at the end by itself
 
-def unmeasured(readings: Readings) -> list[str]:
-    """Return the ids, in the order of the file; each failed row is behind one of them.
+
+def unmeasured(readings: Readings, planned: int | None = None) -> list[str]:
+    """Return the ids, in the order of the file.
 
     A node (``NODE``) or NIC (``NODE/NIC``) is listed if it has no reading, or if it failed at
-    least twice and as often as it did not, or from a round to the last. If three quarters of the
-    nodes have a row of a round, it failed for a node that has none. Other failures are listed as
-    pairs: ``A-B`` or ``A-B/NIC``.
+    least twice and as often as it did not, or from a round to the last one more often than chance
+    explains. If three quarters of the nodes have a row of a round up to ``planned``, it failed for
+    a node that has none. If more than a few pairs failed otherwise, they are listed: ``A-B`` or
+    ``A-B/NIC``.
     """
     failed = grouped((row.nic, row) for row in readings.failed)
     found: dict[str, None] = {}
     for nic in failed.keys() | readings.measured.keys():
-        ends = _ends(readings, nic, failed.get(nic, []))
+        ends = _ends(readings, nic, failed.get(nic, []), planned)
         found |= dict.fromkeys(_id(node, nic) for node in ends)
-        for row in failed.get(nic, ()):
-            if not ends & {row.a, row.b}:
+        others = [row for row in failed.get(nic, ()) if not ends & {row.a, row.b}]
+        few = len(others) <= _MOST_LOST * len(readings.measured.get(nic, ()))
+        for row in others:
+            if not few or not row.b:
                 pair = sorted(filter(None, (row.a, row.b)), key=natural)
                 found[_id("-".join(pair), nic)] = None
     nowhere = _never(readings)
@@ -47,7 +58,9 @@ def _never(readings: Readings) -> set[str]:
     return {node for number, node in enumerate(readings.nodes) if number not in seen}
 
 
-def _ends(readings: Readings, nic: str | None, failed: list[MeasuredPair]) -> set[str]:
+def _ends(
+    readings: Readings, nic: str | None, failed: list[MeasuredPair], planned: int | None
+) -> set[str]:
     """Return the nodes to which failures of one NIC are put down."""
     pairs = readings.measured.get(nic)
     count = len(readings.nodes)
@@ -62,10 +75,12 @@ def _ends(readings: Readings, nic: str | None, failed: list[MeasuredPair]) -> se
     good[ends, number[: len(ends)]] = True
     bad[bad_ends, number[len(ends) :]] = True
     full = (good | bad).sum(axis=0) * 4 >= count * 3
-    bad |= full & ~good
+    bad |= full & ~good & ((every <= planned) if planned is not None else True)
     times, known = bad.sum(axis=1), good.sum(axis=1)
     first_bad = bad.argmax(axis=1)
     last_good = len(every) - 1 - good[:, ::-1].argmax(axis=1)
-    often = (times > 1) & ((times >= known) | (first_bad > last_good))
-    listed = (times > 0) & ((known == 0) | often)
+    lost = np.maximum(0, times.sum() / 2 - times[known == 0].sum() - times)  # pairs of others
+    share = (lost + 1) / (known.sum() / 2 + lost + 1)
+    at_the_end = (first_bad > last_good) & (count * share**times < _CHANCE)
+    listed = (times > 0) & ((known == 0) | ((times > 1) & ((times >= known) | at_the_end)))
     return {readings.nodes[end] for end in np.flatnonzero(listed).tolist()}
