@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup check test test-fast lint lock licenses coverage bench published fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
+.PHONY: help setup dev check test test-fast lint lock licenses coverage bench published fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -11,30 +11,33 @@ help: ## list the targets
 setup: ## create .venv from the lock (LANE=ucx-current adds the second lane)
 	@ci/setup.sh
 
+dev: ## create .venv with the tools of `make test` and `make lint` as well
+	@DEV=1 ci/setup.sh
+
 check: setup ## run the checks on this machine, print verdicts, write a report (ARGS=options of busbar check)
 	@$(BIN)/busbar check $(if $(LANE),--lane $(LANE)) $(ARGS)
 
 # One process more than cores, as many tests wait for jobs. Tests that start MPI may meet: none judges how fast the machine is just now.
 WORKERS := --numprocesses=$(shell expr $$(nproc) + 1) --maxprocesses=8 --dist=worksteal
 
-test-fast: setup lint ## run the tests that start no MPI, ReFrame or compiler, in less than a minute
+test-fast: dev lint ## run the tests that start no MPI, ReFrame or compiler, in less than a minute
 	@$(BIN)/pytest $(WORKERS) -m "not run and not lab"
 
-test: setup lint ## run the test suite, in some 12 minutes on two cores (BUSBAR_LAB=1 also with Slurm and containers, which it installs, BUSBAR_LAB=all with all tests of them; ARGS=options of pytest)
+test: dev lint ## run the test suite, in some 12 minutes on two cores (BUSBAR_LAB=1 also with Slurm and containers, which it installs, BUSBAR_LAB=all with all tests of them; ARGS=options of pytest)
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
 	@ci/test.sh $(WORKERS)
 endif
 
-coverage: setup ## run the tests of test-fast, and refuse a share of covered lines below the floor
+coverage: dev ## run the tests of test-fast, and refuse a share of covered lines below the floor
 	@$(BIN)/pytest $(WORKERS) -m "not run and not lab" --cov
 
 published: setup ## compare published readings with limit and band, by class
 	@$(BIN)/python -m tests.bench.published_table
 
 # SC1097: in a job script NCCL_IB_HCA==NAME is right, it matches the whole name of a port.
-lint: setup ## check format, style, types, import contracts and shell scripts
+lint: dev ## check format, style, types, import contracts and shell scripts
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
@@ -91,28 +94,29 @@ spack-push: setup ## push the installed packages of a site (SITE=, LANE=) to BUI
 # Only this target needs uv, which resolves for all supported Python versions at once.
 UV_COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 lock: ## resolve the requirements again and write the locks (needs uv)
-	$(UV_COMPILE) --extra wheels --extra dev pyproject.toml -o requirements.lock
+	$(UV_COMPILE) --extra build --extra check --extra wheels --extra dev pyproject.toml -o locks/dev.txt
+	$(UV_COMPILE) --extra build --extra check --extra wheels --constraint locks/dev.txt pyproject.toml -o requirements.lock
 	$(UV_COMPILE) locks/ucx-current.in -o locks/ucx-current.txt
 	$(UV_COMPILE) locks/cuda.in -o locks/cuda.txt
 	$(UV_COMPILE) locks/spack.in -o locks/spack.txt
 	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
 
-licenses: setup ## ask the wheels and recipes of every lock for their licences, after the locks have changed; then make docs
+licenses: dev ## ask the wheels and recipes of every lock for their licences, after the locks have changed; then make docs
 	@ci/spack/setup.sh
 	@ci/licenses.sh
 
-bench: setup ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks and on other texts, busbar check against its bare jobs (ARGS=)
+bench: dev ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks and on other texts, busbar check against its bare jobs (ARGS=)
 	@$(BIN)/python -m tests.bench.explain_large
 	@$(BIN)/python tests/bench/explain_any.py
 	@$(BIN)/python tests/bench/harness_cost.py $(ARGS)
 
-fuzz: setup ## feed a million altered inputs to every parser, in under an hour of one core (COUNT=, ARGS=targets of tests/fuzz/targets.py)
+fuzz: dev ## feed a million altered inputs to every parser, in under an hour of one core (COUNT=, ARGS=targets of tests/fuzz/targets.py)
 	@$(BIN)/python -m tests.fuzz $(or $(COUNT),1000000) $(ARGS)
 
-mutants: setup ## change the code that judges in 100 ways, one at a time, and list the changes that no test notices (ARGS="--count 300 --seed 1")
+mutants: dev ## change the code that judges in 100 ways, one at a time, and list the changes that no test notices (ARGS="--count 300 --seed 1")
 	@$(BIN)/python ci/mutants.py $(ARGS)
 
-docs: setup ## write docs/reference/ and docs/pictures/ from the code
+docs: dev ## write docs/reference/ and docs/pictures/ from the code
 	@$(BIN)/python -m ci.docs.reference
 
 clean: ## remove generated files

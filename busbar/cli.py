@@ -8,7 +8,8 @@ import os
 import signal
 import sys
 import traceback
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from tempfile import gettempdir, mkstemp
 from typing import TYPE_CHECKING, NoReturn
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, NoReturn
 from busbar import commands
 from busbar.arguments import Parser, actions
 from busbar.boundary import visible
-from busbar.data import full_version
+from busbar.data import full_version, to_install
 from busbar.document import ErrorDocument, ErrorRow, to_json
 from busbar.errors import BusbarError
 from busbar.redact import redact
@@ -32,6 +33,11 @@ Finds out whether the GPUs and the network of a cluster are as fast as their lin
 not, which link, node or setting is at fault."""
 _START_JOBS = (["check"], ["site", "calibrate"], ["sweep", "run"], ["nightly"])
 """Commands that start ReFrame, launchers and ranks, of which nothing may be left."""
+_EXTRAS = {
+    "reframe": "check",
+    **dict.fromkeys(("jinja2", "numpy", "prometheus_client"), "history"),
+}
+"""What the extras of pyproject.toml install."""
 EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
 
 
@@ -113,11 +119,12 @@ def _joined(words: list[str]) -> list[str]:
 
 def _run(words: list[str], command: str, interruption: Interruption | None = None) -> int:
     try:
-        args = build_parser([command]).parse_args(words)
-        command = args.prog.removeprefix("busbar").strip()
-        args.command_line, args.interruption = words, interruption
-        status: int = args.run(args)
-        sys.stdout.flush()
+        with _extras():
+            args = build_parser([command]).parse_args(words)
+            command = args.prog.removeprefix("busbar").strip()
+            args.command_line, args.interruption = words, interruption
+            status: int = args.run(args)
+            sys.stdout.flush()
     except _UsageExit as end:
         if "--json" in words:
             _print_error(end.command, end.error)
@@ -137,6 +144,19 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
         stderr().line(f"busbar {command}: internal error: {_summary(error)}; {_logged(error)}")
         return _usage_status(command)
     return status
+
+
+@contextmanager
+def _extras() -> Iterator[None]:
+    """Say how to install what only some commands need."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        module = (error.name or "").partition(".")[0]
+        if not (extra := _EXTRAS.get(module)):
+            raise
+        what = f"needs the Python package {module}, which is not installed"
+        raise BusbarError(what, hint=to_install(extra)) from error
 
 
 def _usage_status(command: str) -> int:

@@ -34,16 +34,25 @@ def history_directory() -> Path:
     return Path(chosen).absolute() if chosen else Path(home, ".reframe", "reports")
 
 
+def to_install(extra: str) -> str:
+    """Return how to install an extra: the package index has another package of our name."""
+    wheel = f"busbar-{_number()}-py3-none-any.whl"
+    return "run: make setup" if CHECKOUT else f"run: pip install './{wheel}[{extra}]'"
+
+
 def full_version() -> str:
     """Return version and commit, as in ``0.1.0 (886ff82)``.
 
     A copy on PYTHONPATH has no version.
     """
+    return f"{_number()} ({commit()})"
+
+
+def _number() -> str:
     try:
-        number = version("busbar")
+        return version("busbar")
     except PackageNotFoundError:
-        number = "not installed"
-    return f"{number} ({commit()})"
+        return "not installed"
 
 
 def commit() -> str:

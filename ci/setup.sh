@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # Creates .venv with the requirements of the lock, verified by hash, and busbar itself. Does nothing if the locks are unchanged.
+# DEV=1 also installs the tools of `make test` and `make lint`; an environment that has them keeps them.
 # LANE=ucx-current also installs the UCX of that lane, in addition to the default one (ucx-1.14, in the lock).
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -30,11 +31,13 @@ cxx=${CXX:-g++}
 command -v "${cxx%% *}" >/dev/null ||
     die "no C++ compiler ($cxx) found; install one (Debian, Ubuntu: apt install g++) or select one with CXX="
 
-want=$(cat requirements.lock pyproject.toml | sha256sum | cut -d' ' -f1)
+lock=requirements.lock
+if [[ -n ${DEV:-} || -e $venv/bin/pytest ]]; then lock=locks/dev.txt; fi
+want=$(cat "$lock" pyproject.toml | sha256sum | cut -d' ' -f1)
 if [[ ! -e $venv/lock.sha256 || $(<"$venv/lock.sha256") != "$want" ]]; then
     printf 'setup: installing the locked requirements into %s (under a minute)\n' "$venv" >&2
     "$python" -m venv --clear "$venv" || die "$python -m venv failed; install its venv module (Debian, Ubuntu: apt install python3-venv)"
-    pip_install --require-hashes -r requirements.lock
+    pip_install --require-hashes -r "$lock"
     # Install this directory, with the locked setuptools as its build back end.
     pip_install --no-build-isolation --editable .
     printf '%s\n' "$want" >"$venv/lock.sha256"

@@ -16,7 +16,13 @@ from tests.said import ran
 @pytest.fixture
 def clone(root: Path, tmp_path: Path) -> Path:
     """What setup reads, without the environment that it makes."""
-    for name in ("ci/setup.sh", "requirements.lock", "pyproject.toml", "Makefile"):
+    for name in (
+        "ci/setup.sh",
+        "requirements.lock",
+        "locks/dev.txt",
+        "pyproject.toml",
+        "Makefile",
+    ):
         target = tmp_path / name
         target.parent.mkdir(exist_ok=True)
         shutil.copy(root / name, target)

@@ -11,6 +11,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -29,6 +30,8 @@ class ReFrame:
     """A process that waits for its arguments, loads the checks, and waits again to run them."""
 
     def __init__(self) -> None:
+        if not find_spec("reframe"):
+            raise ModuleNotFoundError(name="reframe")
         self._process = subprocess.Popen(
             (*PYTHON, "busbar.check.reframe_process"),
             stdin=subprocess.PIPE,

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from busbar import mpi
 from busbar import site as sites
+from busbar.data import to_install
 from busbar.delivery import programs
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, LANES, Choice
 from busbar.delivery.environment import Environment
@@ -51,11 +52,10 @@ def installed_ucx(name: str) -> Path:
     else:
         ucx_lib = Path(sys.prefix, "lanes", name, "libucx", "lib")
     if not (ucx_lib / "libucp.so.0").exists():
-        extra = ", or install busbar with its extra `wheels`" if name == DEFAULT_LANE else ""
+        lane = f"make setup LANE={name}"
         raise BusbarError(
-            f"lane {name!r} is not installed",
-            hint=f"run: make setup LANE={name}{extra}",
-            where="--lane",
+            f"Open MPI and UCX of lane {name!r} are not installed",
+            hint=to_install("wheels") if name == DEFAULT_LANE else f"run in a checkout: {lane}",
         )
     return ucx_lib
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 from functools import lru_cache, partial
 from typing import Any
@@ -22,7 +22,12 @@ _INTERNAL = ("allocation", "srun-step")
 
 @lru_cache(maxsize=2)
 def backends(kind: str) -> dict[str, str | None]:
-    """Return the schedulers or launchers, and why one cannot be used on this machine."""
+    """Return the schedulers or launchers, and why one cannot be used on this machine.
+
+    Without ReFrame, which only `busbar check` needs, nothing is known of them.
+    """
+    if not importlib.util.find_spec("reframe"):
+        return {}
     inherited = "RFM_INSTALL_PREFIX" in os.environ
     registry: Any = importlib.import_module("reframe.core.backends")
     for module in getattr(registry, f"_{kind}_backend_modules"):
@@ -42,7 +47,7 @@ def unusable(scheduler: str) -> str:
 
 def _checked(kind: str, name: str) -> str:
     """Return a name; raise ``ValueError`` if ReFrame has no such scheduler or launcher."""
-    if name not in _USUAL[kind] and name not in backends(kind):
+    if name not in _USUAL[kind] and name not in (backends(kind) or (name,)):
         raise ValueError(f"unknown {kind} {name!r}; {suggestion(name, sorted(backends(kind)))}")
     return name
 

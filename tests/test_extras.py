@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""Without extras the base commands work, and the others name the extra that they lack."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.said import ran
+
+DATA = Path(__file__).parent / "data"
+WITHOUT = """
+import sys
+from importlib.abc import MetaPathFinder
+
+class Absent(MetaPathFinder):
+    def find_spec(self, name, *_):
+        if name in ("numpy", "jinja2", "prometheus_client", "reframe"):
+            raise ModuleNotFoundError(name=name)
+
+sys.meta_path.insert(0, Absent())
+import importlib.util
+importlib.util.find_spec = lambda name: None
+from busbar import cli
+sys.exit(cli.main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "said"),
+    [
+        (f"explain {DATA / 'h200x4' / 'nccl_p2p_disabled.log'}", 1, "nccl-p2p-off"),
+        ("expect --site h200x4 --from 0 --to 1", 0, "limit"),
+        ("site list", 0, "h200x4"),
+        ("site lint", 0, " 0 findings"),
+        ("site detect --output OUT", 0, "busbar site lint"),
+        ("gate --site h200x4 --passive", 0, "site h200x4"),
+        ("preflight . --site local", 2, "not a root file system"),
+        ("report x", 2, "needs the Python package numpy, which is not installed; run: make setup"),
+        ("history show", 2, "needs the Python package numpy"),
+        ("sweep plan --nodes 8", 2, "needs the Python package numpy"),
+        ("nightly --site h200x4", 2, "needs the Python package numpy"),
+        ("check", 2, "needs the Python package reframe"),
+    ],
+)
+def test_command(command: str, status: int, said: str, tmp_path: Path) -> None:
+    words = command.replace("OUT", str(tmp_path / "site")).split()
+    done = ran(sys.executable, "-c", WITHOUT, *words)
+    assert (done.returncode, said in done.stdout + done.stderr) == (status, True), done
+    assert "Traceback" not in done.stderr
