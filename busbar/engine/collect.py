@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from busbar.engine.collector import Collector
 from busbar.engine.inputs import Stream
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import LaunchOutput
 from busbar.engine.patterns import patterns
 from busbar.engine.reading import Evidence
+from busbar.engine.steps import Steps
 from busbar.engine.tool import tools
 from busbar.errors import BusbarError
 from busbar.parse.events import RankPlace
@@ -38,7 +38,9 @@ def joined(outputs: Iterable[JobOutput]) -> list[JobOutput]:
     runs: list[JobOutput] = []
     context: list[JobOutput] = []
     for facts in outputs:
-        (runs if facts.tool else context).append(facts)
+        (runs if facts.tool or facts.step else context).append(facts)
+    if len(runs) < 2 and not any(each.tool for each in runs):
+        context, runs = [*runs, *context], []
     if not runs:
         whole = JobOutput()
         for facts in context:
@@ -67,12 +69,12 @@ def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
         facts = None if unwrap else _read_json(stream, source.name)
         if facts is not None:
             return [facts]
-        collector = Collector(source.name, patterns(tuple(more)), source.first)
+        steps = Steps(source.name, patterns(tuple(more)), source.first)
         if is_document(stream.head.decode("utf-8", "replace")):
-            return collector.finish()
+            return steps.finish()
         for number, block in blocks(stream, source.first):
-            collector.block(number, unwrap(block) if unwrap else block)
-        runs = collector.finish()
+            steps.block(number, unwrap(block) if unwrap else block)
+        runs = steps.finish()
     if stream.damage:
         runs[-1].damage[source.name] = stream.damage
     return runs

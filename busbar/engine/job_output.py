@@ -105,6 +105,8 @@ class JobOutput:
 
     files: list[str] = field(default_factory=list)
     tool: str = ""
+    step: str = ""
+    """Another program than a benchmark that ran by itself: its command, or who printed it."""
     version: str | None = None
     names: First[tuple[str, Evidence]] = field(default_factory=First)
     """The collective or test by the output's own words, with the lines."""
@@ -191,6 +193,15 @@ class JobOutput:
             or self.reports
             or self.commands
             or self.readings
+        )
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a message says that a program failed."""
+        return any(
+            kind.startswith(("died", "trouble", "severe", "nccl.warn"))
+            or kind.endswith((".certain", ".likely"))
+            for kind in self.messages
         )
 
     @property

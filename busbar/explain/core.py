@@ -151,6 +151,7 @@ def _explanation(
     return Explanation(
         files=tuple(facts.files),
         tool=facts.tool or next(iter(facts.reports), "") or _library(facts),
+        step=facts.step,
         version=facts.version or next(facts.values("nccl.version", "version"), None),
         ranks=ranks,
         nodes=nodes,

@@ -81,6 +81,8 @@ class Explanation:
     """Files of the run."""
     tool: str
     """What ran: ``osu_bw``, ``nccl-tests``, ``gpu_aware``; or ``unknown``."""
+    step: str = field(default="", metadata=written(omit=True))
+    """Another program than a benchmark in the same log: its command, or who printed it."""
     version: str | None
     """Version of the tool or of NCCL."""
     operation: str | None = None

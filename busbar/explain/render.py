@@ -80,6 +80,8 @@ def _what_ran(explanation: Explanation) -> str:
     words = list(explanation.libraries)
     if explanation.tool != UNKNOWN_TOOL:
         words.insert(0, f"{explanation.tool} {explanation.version or ''}".strip())
+    if explanation.step:
+        words.insert(0, f"step {explanation.step}")
     if explanation.operation and explanation.operation != explanation.tool:
         words.append(explanation.operation)
     if explanation.ranks:

@@ -86,7 +86,7 @@ def rank_died(context: Context) -> Finding | None:
         deaths = facts.seen("died.oom") + facts.seen("died.signal")
         errors = []
     else:
-        whole = facts.readings or facts.finished
+        whole = facts.readings or facts.finished or facts.step
         deaths += [
             s
             for s in facts.seen("trouble") + (facts.seen("severe") if whole else [])

@@ -13,7 +13,7 @@ from busbar.engine.run import Run
 from busbar.explain import Explanation, Source, explain
 from busbar.explain.core import explain_output
 from busbar.explain.rulebook import PATTERNS
-from busbar.verdict import Verdict
+from busbar.verdict import Verdict, combined
 
 load = cache(sites.load)
 """Sites are read once; nothing changes them."""
@@ -47,8 +47,19 @@ def run(
     return found
 
 
-def ids(found: Explanation) -> set[str]:
-    return {cause.id for cause in found.causes}
+def steps(*texts: str, site: str | None = None) -> list[Explanation]:
+    """All steps in ``texts``, each a file of the job."""
+    sources = [Source.from_text(f"file{i}", text) for i, text in enumerate(texts)]
+    return explain(sources, site=load(site) if site else None)
+
+
+def verdict(*texts: str, site: str | None = None) -> Verdict:
+    """The verdict on all steps in ``texts``."""
+    return combined(each.verdict for each in steps(*texts, site=site))
+
+
+def ids(*found: Explanation) -> set[str]:
+    return {cause.id for each in found for cause in each.causes}
 
 
 def nccl_table(

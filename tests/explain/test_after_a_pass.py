@@ -13,7 +13,7 @@ from busbar.explain import Source, explain
 from busbar.explain.page import examples
 from busbar.verdict import Verdict
 
-from .outputs import BANNER, HOST_BANNER, ids, run
+from .outputs import BANNER, HOST_BANNER, ids, run, verdict
 from .test_codes import faults
 from .test_labels import DATA
 
@@ -31,7 +31,7 @@ AFTER = yaml.safe_load(Path(__file__).with_name("after_a_pass.yaml").read_text()
 
 
 def passes(text: str) -> bool:
-    return run(text, site="h200x4").verdict is Verdict.PASS
+    return verdict(text, site="h200x4") is Verdict.PASS
 
 
 def fails_alone(text: str) -> bool:
@@ -70,24 +70,24 @@ def test_recorded_runs_that_end_badly() -> None:
     for name in RECORDED:
         text = (DATA / name).read_text().split("\n", 1)[1]
         for end in (fault, "torch.OutOfMemoryError: CUDA out of memory.\n", "exit_status=7\n"):
-            assert run(text).verdict is Verdict.PASS
-            assert run(text + end).verdict is Verdict.FAILED, (name, end)
+            assert verdict(text) is Verdict.PASS
+            assert verdict(text + end) is Verdict.FAILED, (name, end)
 
 
 def test_what_follows_a_pass() -> None:
     wanted = {"fatal": Verdict.FAILED, "unclear": Verdict.UNJUDGED, "harmless": Verdict.PASS}
     wrong = [
-        (line, found.verdict)
-        for kind, verdict in wanted.items()
+        (line, found)
+        for kind, expected in wanted.items()
         for line in AFTER[kind]
         for end in ("", "step 2: loss 1.9\n")
-        if (found := run(f"{GOOD}{line}\n{end}", site="h200x4")).verdict is not verdict
+        if (found := verdict(f"{GOOD}{line}\n{end}", site="h200x4")) is not expected
     ]
     assert not wrong
     teardown = "".join(f"{line}\n" for line in AFTER["harmless"])
     for name in RECORDED:
-        found = run((DATA / name).read_text() + re.sub(r"\bn[13]:", "vm:", teardown))
-        assert found.verdict is Verdict.PASS, name
+        text = (DATA / name).read_text() + re.sub(r"\bn[13]:", "vm:", teardown)
+        assert verdict(text) is Verdict.PASS, name
 
 
 MESSAGE = "[1.0] [n1:5:0] select.c:657  UCX  ERROR   no active messages transport to <no\n"

@@ -11,7 +11,7 @@ import yaml
 from busbar.explain import Source, explain
 from busbar.verdict import Verdict
 
-from .outputs import ids, nccl_table, run
+from .outputs import ids, nccl_table, run, steps
 from .public_logs import is_right
 
 CODES = yaml.safe_load(Path(__file__).with_name("codes.yaml").read_text())
@@ -90,4 +90,4 @@ def test_a_consequence_is_no_cause_beside_the_first_failure() -> None:
 
 def test_look_alikes_leave_a_good_run_alone() -> None:
     lines = "".join(f"{line}\n" for _, line in harmless())
-    assert not ids(run(lines + nccl_table({1 << 28: 337.0, 1 << 30: 356.0})))
+    assert not ids(*steps(lines + nccl_table({1 << 28: 337.0, 1 << 30: 356.0})))

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+from collections.abc import Iterator
 from enum import Enum
 
 class Options:
@@ -18,9 +19,13 @@ class Set:
 
 class Match:
     def start(self) -> int: ...
+    lastindex: int
+    lastgroup: bytes
     def end(self) -> int: ...
+    def __getitem__(self, group: int) -> bytes: ...
 
 class Expression:
+    def finditer(self, text: bytes) -> Iterator[Match]: ...
     def match(self, text: bytes, pos: int | None = None) -> Match | None: ...
     def search(self, text: bytes, pos: int | None = None) -> Match | None: ...
 
