@@ -14,11 +14,13 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from pathlib import Path
 
 from busbar.arguments import Parser, described, one_of, option
 from busbar.errors import BusbarError
 from busbar.gate import site as sites
 from busbar.gate.findings import GateDocument
+from busbar.gate.memory import recall
 from busbar.gate.output import node_verdict, show, write_metrics
 from busbar.gate.run import GateOptions, run
 from busbar.gate.site import GateSite, Xid
@@ -28,6 +30,7 @@ from busbar.gate.slurm import (
     SlurmContext,
     drain_node,
     from_environment,
+    name_reason,
     resume_node,
 )
 from busbar.plain import Plain, stderr, stdout
@@ -61,6 +64,11 @@ OPTIONS = (
     one_of(
         option("--json", "print one JSON document"),
         option("--nodeverdict", "print JSON in the words of NVIDIA Health Validation"),
+    ),
+    option(
+        "--memory FILE",
+        "remember this node between calls: a driver that does not answer three times has failed",
+        type=Path,
     ),
     option(
         "--prometheus FILE", "write metrics for node_exporter's textfile collector; ends in .prom"
@@ -115,7 +123,7 @@ def run_gate(
     """
     status = 0
     try:
-        commands = (args.drain + args.recheck) * COMMANDS_S
+        commands = (args.drain * (2 if args.memory else 1) + args.recheck) * COMMANDS_S
         result = run(
             GateOptions(
                 slurm=slurm,
@@ -124,6 +132,7 @@ def run_gate(
                 partition=args.partition,
                 passive=args.passive,
                 deadline_s=max(args.deadline - commands, _LEAST_S),
+                memory=args.memory,
             )
         )
         status = EXIT_FAULT if result.drain else 0
@@ -163,7 +172,20 @@ def _act(args: argparse.Namespace, result: GateDocument, slurm: SlurmContext) ->
             " node"
         )
         return
+    if args.drain and args.memory and not slurm.in_job:
+        _explain_refusal(args.memory, slurm)
     if args.drain and result.drain:
         _complain(drain_node(result, slurm))
     if args.recheck:
         _complain(resume_node(result, slurm))
+
+
+def _explain_refusal(path: Path, slurm: SlurmContext) -> None:
+    """Tell Slurm why a prolog or epilog has failed, which must not run Slurm's commands itself."""
+    memory = recall(path, Path("/"))
+    if memory.refused:
+        said, known = name_reason(slurm.node, memory.refused)
+        _complain(said)
+        if known:
+            memory.refused = ""
+            memory.write()

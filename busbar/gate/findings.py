@@ -110,6 +110,8 @@ class GateFinding:
     """If it differs from the usual one of the check."""
     action: GateAction | None = None
     severity: GateSeverity | None = None
+    silent: bool = False
+    """Whether a driver or file system gave no answer; it has failed if that goes on."""
 
 
 def compared(check: GateCheck, good: bool, where: str, value: str, band: str) -> GateFinding:
@@ -117,9 +119,9 @@ def compared(check: GateCheck, good: bool, where: str, value: str, band: str) ->
     return GateFinding(check, Verdict.PASS if good else Verdict.FAILED, where, value, band)
 
 
-def unknown(check: GateCheck, why: str, where: str = "") -> GateFinding:
+def unknown(check: GateCheck, why: str, where: str = "", *, silent: bool = False) -> GateFinding:
     """Return the finding of a check that could not run."""
-    return GateFinding(check, Verdict.UNKNOWN, where, note=why)
+    return GateFinding(check, Verdict.UNKNOWN, where, note=why, silent=silent)
 
 
 @dataclass(frozen=True)
@@ -230,11 +232,11 @@ def concluded(
     at: float,
     seconds: float,
     passive: bool = False,
-    problem: str = "",
+    problems: Sequence[str] = (),
 ) -> GateDocument:
     """Return the document: the verdict is the worst, ``unknown`` if the gate is not complete."""
     checks = tuple(row for each in findings if (row := ruled(each, basis.rules)))
-    problems = tuple(redact(text) for text in (basis.problem, problem) if text)
+    problems = tuple(redact(text) for text in (basis.problem, *problems) if text)
     faults = [row for row in checks if row.drains]
     return GateDocument(
         schema="busbar-gate/1",

@@ -46,7 +46,7 @@ def judge_ports(
     if node is None or not node.ports:
         return
     if ports is None:
-        yield unknown("nic_state", problem)
+        yield unknown("nic_state", problem, silent=True)
         return
     by_name = {port.name: port for port in ports}
     found = {nic.name: _ports_of(nic, by_name) for nic in node.ports}

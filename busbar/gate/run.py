@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from busbar.errors import BusbarError
 from busbar.gate.active import measure
 from busbar.gate.bounded import Task, finish
 from busbar.gate.findings import Basis, GateDocument, GateFinding, concluded
+from busbar.gate.memory import GateMemory, LogLook, is_starved, recall
 from busbar.gate.passive import gather
 from busbar.gate.ports import judge_ports, measure_ports
 from busbar.gate.site import GateSite, Xid
@@ -43,9 +44,12 @@ class GateOptions:
     passive: bool = False
     deadline_s: float = 45.0
     root: Path = Path("/")
+    memory: Path | None = None
+    """Where the gate remembers this node; None for a single look."""
 
 
-Emit = Callable[[Basis | GateFinding], None]
+Seen = Basis | GateFinding | LogLook
+Emit = Callable[[Seen], None]
 
 
 def run(options: GateOptions) -> GateDocument:
@@ -56,21 +60,45 @@ def run(options: GateOptions) -> GateDocument:
     """
     at, start = time.time(), time.monotonic()
     seconds = max(options.deadline_s - _RESERVE_S, 0.1)
-    task = Task[Basis | GateFinding](partial(evaluate, options), seconds)
+    memory, forgot = _memory(options)
+    task = Task[Seen](partial(evaluate, options, memory), seconds)
     finish([task])
-    values: Sequence[Basis | GateFinding] = task.outcome.values
-    return concluded(
+    values: Sequence[Seen] = task.outcome.values
+    findings = [each for each in values if isinstance(each, GateFinding)]
+    if memory:
+        findings = list(memory.judged(findings, at, starved=is_starved(options.root)))
+    result = concluded(
         options.slurm.node,
         next((each for each in values if isinstance(each, Basis)), Basis()),
-        [each for each in values if isinstance(each, GateFinding)],
+        findings,
         at=at,
         seconds=time.monotonic() - start,
         passive=options.passive,
-        problem=task.outcome.problem,
+        problems=(task.outcome.problem, forgot),
     )
+    if memory is None:
+        return result
+    memory.look = next((each for each in values if isinstance(each, LogLook)), memory.look)
+    if options.slurm.in_prolog and result.drain:
+        memory.refused = result.reason
+    try:
+        memory.write()
+    except (OSError, BusbarError) as error:
+        return replace(result, problems=(*result.problems, f"{memory.path}: {error}"))
+    return result
 
 
-def evaluate(options: GateOptions, emit: Emit) -> None:
+def _memory(options: GateOptions) -> tuple[GateMemory | None, str]:
+    """Return what earlier looks found, or why that is not known; a job sees too little for it."""
+    if options.memory is None or options.slurm.in_job:
+        return None, ""
+    try:
+        return recall(options.memory, options.root), ""
+    except (OSError, BusbarError) as error:
+        return None, str(error)
+
+
+def evaluate(options: GateOptions, memory: GateMemory | None, emit: Emit) -> None:
     """Report the basis, then each finding as soon as it is known."""
     end = time.monotonic() + options.deadline_s - _RESERVE_S
     slurm = options.slurm
@@ -93,6 +121,10 @@ def evaluate(options: GateOptions, emit: Emit) -> None:
         options.root,
         nvidia=vendor == "nvidia" if node else bool(has_driver),
     )
+    if memory and facts.log:
+        look = memory.whole(facts.log, facts.uptime_s)
+        emit(look)
+        facts = replace(facts, log=look.log)
     xid = options.xid or (site.xid if site else unknown_xid)
     stated = Stated(node, basis.rules, xid, slurm.in_job)
     for finding in judge_state(facts, stated):

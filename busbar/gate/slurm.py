@@ -19,6 +19,8 @@ from busbar.verdict import Verdict
 _COMMAND_S = 4.0
 COMMANDS_S = 2 * _COMMAND_S
 """How long draining or resuming can take: two commands of Slurm."""
+_HOOK_REASONS = ("prolog error", "epilog error")
+"""What Slurm gives as the reason of a node where a hook has failed."""
 HOOKS = ("prolog", "epilog")
 """The beginnings of SLURM_SCRIPT_CONTEXT where a failure drains the node."""
 
@@ -101,6 +103,27 @@ def drain_node(result: GateDocument, slurm: SlurmContext) -> str:
             problem = _update(node, "State=DRAIN", f"Reason={result.reason}")
             return f"cannot drain {node}: {problem}" if problem else f"drained {node}"
     return f"{node} is out of service already; its reason is kept"
+
+
+def name_reason(node: str, reason: str) -> tuple[str, bool]:
+    """Replace the reason that Slurm gives a node whose prolog or epilog has failed.
+
+    Returns what was done, and whether it need not be tried again. Another reason is kept.
+    """
+    state, problem = state_of(node)
+    if state is None:
+        return f"cannot explain why {node} is drained: {problem}", False
+    if not state.is_drained or state.reason.lower() not in _HOOK_REASONS:
+        return f"{node} was drained by a hook of the gate, and is not any more", True
+    problem = _update(node, f"Reason={reason}")
+    return (
+        (f"cannot explain why {node} is drained: {problem}", False)
+        if problem
+        else (
+            f"{node} was drained by a hook of the gate; its reason is now that of the gate",
+            True,
+        )
+    )
 
 
 def resume_node(result: GateDocument, slurm: SlurmContext) -> str:

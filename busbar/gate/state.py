@@ -74,7 +74,7 @@ def _cpus(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
 def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[GateFinding]:
     """Compare the GPUs that the driver can use; the bus alone shows broken ones as well."""
     if facts.system is None and facts.smi is None:
-        yield unknown("gpu_count", facts.system_problem or facts.smi_problem)
+        yield unknown("gpu_count", facts.system_problem or facts.smi_problem, silent=True)
         return
     on_bus = len(facts.system.gpus) if facts.system else 0
     if facts.smi:
@@ -82,11 +82,16 @@ def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Gate
     elif facts.smi_problem and (on_bus or gpus):
         fewer = gpus and not stated.confined and facts.system and on_bus < gpus.count
         if not fewer:
-            yield unknown("gpu_count", facts.smi_problem)
+            yield unknown("gpu_count", facts.smi_problem, silent=gpus is not None)
             return
         found = on_bus
     else:
         found = on_bus
+        idle = sum(not gpu.driven for gpu in facts.system.gpus) if facts.system else 0
+        if idle and not (gpus and on_bus < gpus.accelerators):
+            why = f"no driver is bound to {idle} of {on_bus} GPUs"
+            yield unknown("gpu_count", why, silent=gpus is not None)
+            return
     finding = GateFinding("gpu_count", Verdict.PASS, value=str(found))
     if stated.node is None:
         yield replace(finding, verdict=Verdict.UNJUDGED, note=_NO_SITE)
@@ -264,7 +269,8 @@ def _nvlinks(facts: Facts, gpus: NodeGpus | None) -> Iterator[GateFinding]:
     if not any(wanted):
         return
     if facts.nvlinks is None:
-        yield unknown("nvlink_links", facts.nvlinks_problem or "nvidia-smi was not run")
+        why = facts.nvlinks_problem
+        yield unknown("nvlink_links", why or "nvidia-smi was not run", silent=bool(why))
         return
     if len(facts.nvlinks) != len(wanted) and len(set(wanted)) > 1:
         yield unknown("nvlink_links", "unknown which GPUs they belong to: some are missing")
@@ -280,7 +286,7 @@ def _mounts(facts: Facts) -> Iterator[GateFinding]:
         wanted = state.wanted
         band = wanted.type or "mounted"
         if state.problem:
-            yield unknown("mount", state.problem, wanted.path)
+            yield unknown("mount", state.problem, wanted.path, silent=True)
         elif not state.type:
             yield compared("mount", False, wanted.path, "not mounted", band)
         elif wanted.type in (None, state.type) and state.read_only and not wanted.read_only:

@@ -41,6 +41,8 @@ class PciGpu:
     """Utilization (AMD)."""
     uncorrectable: int | None = None
     """Uncorrectable errors that the driver has counted (AMD)."""
+    driven: bool = True
+    """Whether a driver is bound to it (AMD)."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +186,10 @@ def compute_gpus(root: Path = Path("/")) -> tuple[PciGpu, ...]:
         if (vendor := _VENDORS.get(number_in(path / "vendor")))
     ]
     gpus = tuple(
-        PciGpu(vendor, path.name, f"{number_in(path / 'device'):04x}")
+        PciGpu(
+            *(vendor, path.name, f"{number_in(path / 'device'):04x}"),
+            driven=vendor != "amd" or (path / "driver").is_symlink(),
+        )
         for path, vendor in listed
         if _computes(path, vendor)
     )

@@ -287,6 +287,7 @@ def test_gpus_of_amd(node: Node, count: int, more: str, errors: str, reason: str
         device = f"sys/bus/pci/devices/0000:0{n}:00.0"
         node.write(f"{device}/vendor", "0x1002\n")
         node.write(f"{device}/class", "0x120000\n")
+        (node.root / device / "driver").symlink_to("amdgpu")
     node.write("sys/bus/pci/devices/0000:01:00.0/ras/umc_err_count", errors)
     found_reason = run(node.options()).reason
     assert found_reason.startswith(f"[node_problem] {reason}" if reason else "")

@@ -189,6 +189,32 @@ def test_prolog_and_epilog_drain_a_bad_node(gated: Gated) -> None:
     gated.on("n1", *SET, "up")
 
 
+def test_the_health_check_explains_a_failed_prolog_and_ends_it(gated: Gated) -> None:
+    """Slurm says only that the prolog failed, and would keep the node out of service for ever."""
+    gated.on("head", "scontrol", "update", "NodeName=n1", "State=RESUME")
+    gated.wait("n1", "idle", 60)
+    memory = gated.lab.parent / "memory"
+    memory.mkdir(mode=0o755)
+    health = gated.hooks / "healthcheck"
+    health.rename(gated.hooks / "later")
+    gated.configure(site=f"{gated.site} --memory {memory}/$SLURMD_NODENAME.json")
+    try:
+        gated.on("n1", *SET, "down")
+        assert "ran" not in gated.job("n1", "echo", "ran")
+        assert gated.wait("n1", "drained") == "Prolog error"
+        (gated.hooks / "later").rename(health)
+        end = time.monotonic() + 60
+        while gated.state("n1")[1] != REASON and time.monotonic() < end:
+            time.sleep(0.3)
+        assert gated.state("n1")[1] == REASON
+        gated.on("n1", *SET, "up")
+        gated.wait("n1", "idle")
+        assert "ran" in gated.job("n1", "echo", "ran")
+    finally:
+        gated.on("n1", *SET, "up")
+        gated.configure()
+
+
 @pytest.mark.long
 def test_the_line_of_scrontab_starts_one_job_for_each_idle_node(gated: Gated) -> None:
     """Debian's Slurm has no scrontab, so the command of its line is run."""
