@@ -135,7 +135,9 @@ def tcp_fallback(context: Context) -> Finding | None:
     tls = facts.setting("UCX_TLS")
     if inside:
         return degraded(f"ranks of one node talk over TCP{words_of(tls)}", inside[0], tls)
-    if across and fabric and fabric.provider not in ("tcp", "sockets"):
+    if fabric and fabric.provider in ("tcp", "sockets"):
+        return None
+    if across and fabric:
         summary = f"nodes talk over TCP, the site's fabric is {fabric.provider}"
         return degraded(summary, across[0], tls)
     if across:

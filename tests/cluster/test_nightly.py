@@ -23,7 +23,8 @@ from busbar.cluster.nightly.night import finished, rotate
 from busbar.cluster.nightly.stages import sample_of
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
-from busbar.gate.findings import Basis, concluded
+from busbar.gate.findings import Basis, GateFinding, concluded
+from busbar.gate.site import Rule, Rules
 from busbar.slurm import lock
 from busbar.verdict import Verdict
 from tests.cases import cases
@@ -207,6 +208,18 @@ def test_a_node_that_fails_the_gate_is_left_out_and_the_others_are_tested(stages
     assert "failed the gate, not tested further: n3" in text
     assert "gpu_count 3 vs 4" in text
     assert "\x1b" not in text
+
+
+def test_what_the_site_only_observes_fails_no_night(stages: Stages) -> None:
+    fault = GateFinding("nic_state", Verdict.FAILED, "mlx5_0", "down", "active")
+    for mode, verdict in (("observe", "unjudged"), ("enforce", "failed")):
+        basis = Basis(rules=Rules(checks={"nic_state": Rule(mode)}))
+        found = concluded("n3", basis, [fault], at=0, seconds=0)
+        (stages.data / "gate-n3").write_text(json.dumps(to_json(found)))
+        _, document = stages.run()
+        assert verdicts(document)["gate"] == verdict
+        assert document["left_out"] == (["n3"] if mode == "enforce" else [])
+        assert "nic_state mlx5_0 down" in json.dumps(document)
 
 
 @cases("text", ["", "{", '{"schema": "busbar-gate/1", "node": "n3"}'])

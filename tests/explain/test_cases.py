@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from busbar.verdict import Verdict
+from tests.small_site import small_site
 
 from .outputs import BANNER, HOST_BANNER, ids, nccl_table, run
 
@@ -133,6 +134,15 @@ def test_stderr_is_context_of_stdout() -> None:
     found = run(HOST_BANNER + "4194304 1900.0\n", log)
     assert ids(found) == {"ucx-tcp-fallback"}
     assert found.causes[0].evidence[0].file == "file1"
+
+
+def test_tcp_is_no_fallback_where_the_fabric_is_tcp(tmp_path: Path) -> None:
+    log = "[1.0] [n1:5:0] ucp_worker.c:1783 UCX  INFO      inter-node cfg#2 tag(tcp/eth0)\n"
+    site = small_site(tmp_path) / "site.yaml"
+    facts = site.read_text()
+    for provider, found in (("verbs", {"ucx-tcp-fallback"}), ("tcp", set())):
+        site.write_text(f"{facts}fabric: {{provider: {provider}, rails: 1}}\n")
+        assert ids(run(HOST_BANNER + "4194304 1900.0\n", log, site=str(site.parent))) == found
 
 
 # ---- NCCL

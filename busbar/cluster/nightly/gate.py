@@ -14,7 +14,7 @@ from busbar.gate.findings import GateDocument
 from busbar.parse import numbers
 from busbar.slurm.options import Grant, Wish, words_of
 from busbar.slurm.steps import srun
-from busbar.verdict import Verdict
+from busbar.verdict import Verdict, combined
 
 _MINUTES = 10
 """Time limit of the job."""
@@ -22,16 +22,22 @@ _MOST_PROBLEMS = 3
 
 
 def finding_of(gated: GateDocument) -> NightFinding:
-    """Return the verdict on a node, with the reason."""
+    """Return the verdict on a node, with the reason; what the site only observes is unjudged."""
     if gated.drain:
         return NightFinding(gated.node, Verdict.FAILED, gated.reason)
+    observed = [row for row in gated.checks if row.is_fault and row.mode == "observe"]
+    verdict = gated.verdict
+    if observed:
+        rest = [row.verdict for row in gated.checks if row not in observed]
+        doubt = [Verdict.UNKNOWN for _ in gated.problems]
+        verdict = combined([*rest, *doubt, Verdict.UNJUDGED])
     wrong = (
         " ".join(filter(None, (row.check, row.where, row.value, row.note)))
         for row in gated.checks
         if row.verdict.is_problem
     )
     texts = [*gated.problems, *wrong][:_MOST_PROBLEMS]
-    return NightFinding(gated.node, gated.verdict, "; ".join(texts))
+    return NightFinding(gated.node, verdict, "; ".join(texts))
 
 
 def command(site: str, grant: Grant, wish: Wish, nodes: Sequence[str], output: Path) -> list[str]:
