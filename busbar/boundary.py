@@ -201,7 +201,7 @@ def _name(uid: int) -> str:
     return str(uid)
 
 
-def replace_file(path: Path, text: str, *, public: bool = False) -> None:
+def replace_file(path: Path, content: str | bytes, *, public: bool = False) -> None:
     """Write a whole file or none, without following a link that has its name.
 
     ``public`` makes it readable for all, whatever the umask. Raises ``BusbarError`` for a link of
@@ -212,8 +212,8 @@ def replace_file(path: Path, text: str, *, public: bool = False) -> None:
     os.umask(umask)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        with open(descriptor, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             os.fchmod(descriptor, 0o644 if public else 0o666 & ~umask)
             file.flush()
             os.fsync(descriptor)

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from busbar.arguments import option
-from busbar.boundary import replace_file
-from busbar.commands.declare import command
-from busbar.errors import BusbarError
+from busbar.boundary import output_directory, replace_file
+from busbar.commands.declare import command, output
+from busbar.errors import BusbarError, file_error
 from busbar.gate import site as compiled
 from busbar.gate.command import OPTIONS, run_gate
 from busbar.gate.copies import NBYTES
@@ -52,26 +52,40 @@ def add_parser(subparsers: Any) -> None:
         ),
         *OPTIONS,
         option(
-            "--compile FILE",
-            "write all that the gate needs of --site to FILE, which python -I -m busbar.gate reads"
-            " in no time, and exit",
+            "ACTION",
+            "compile: write the gate as a program that needs only Python, SITE.pyz, and all it"
+            " needs of --site, SITE.json, and exit",
+            nargs="?",
+            choices=("compile",),
         ),
+        output(".", "where compile writes both files"),
         name="gate",
         documented=run_gate,
     )
 
 
 def _run(args: argparse.Namespace) -> int:
-    if args.compile:
-        if not args.site:
-            raise BusbarError("--compile needs a site", hint="give --site NAME")
-        xids = {str(code): xid for code, xid in _catalog().items()}
-        site = replace(compile_site(load(args.site)), xids=xids)
-        text = json.dumps(site.document, separators=(",", ":"))
-        replace_file(args.compile, f"{text}\n", public=True)
-        return 0
+    if args.action:
+        return _compile(args)
     slurm = from_environment()
     return run_gate(args, slurm, partial(_load, args, slurm), stdout(), _xid)
+
+
+def _compile(args: argparse.Namespace) -> int:
+    from busbar.commands.gate_program import gate_program  # noqa: PLC0415 - no gate needs it
+
+    if not args.site:
+        raise BusbarError("compile needs a site", hint="give --site NAME")
+    xids = {str(code): xid for code, xid in _catalog().items()}
+    site = replace(compile_site(load(args.site)), xids=xids)
+    path = output_directory(args.output, "--output") / site.name
+    text = json.dumps(site.document, separators=(",", ":"))
+    program = path.with_name(f"{site.name}.pyz")
+    with file_error("cannot be written", program, "choose another --output"):
+        replace_file(path.with_name(f"{site.name}.json"), f"{text}\n", public=True)
+        replace_file(program, gate_program(), public=True)
+    stdout().line(f"wrote {program} and {site.name}.json; next, run: python3 -I {program}")
+    return 0
 
 
 def _catalog() -> Mapping[int, Xid]:

@@ -2,7 +2,7 @@
 """The options of ``busbar gate``, and the gate by itself: ``python -I -m busbar.gate``.
 
 It imports the standard library alone, so that it starts in an instant, and reads what
-``busbar gate --compile`` wrote of the site.
+``busbar gate compile`` wrote of the site.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the gate without the rest of Busbar."""
     _, text = described(run_gate)
     parser = Parser(prog="busbar-gate", description=text)
-    site = "what busbar gate --compile wrote (default: judge nothing by a site)"
+    site = "what busbar gate compile wrote (default: judge nothing by a site)"
     for each in (option("--site FILE", site), *OPTIONS):
         each(parser)
     try:
@@ -119,7 +119,7 @@ def run_gate(
 
         busbar gate --site alpha
         busbar gate --site alpha --passive --json
-        busbar gate --site alpha --compile /etc/busbar/alpha.json
+        busbar gate compile --site alpha --output /etc/slurm/busbar
     """
     status = 0
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the gate knows of a site: its rules, and what each type of node should have and carry.
 
-``busbar gate --compile`` writes it to a JSON file, which a prolog reads in no time and without
+``busbar gate compile`` writes it to a JSON file, which a prolog reads in no time and without
 any library.
 """
 
@@ -203,8 +203,8 @@ class GateSite:
 
 
 def read(path: Path) -> GateSite:
-    """Read what ``busbar gate --compile`` wrote; raise ``BusbarError`` for anything else."""
-    hint = "write it with busbar gate --site NAME --compile FILE"
+    """Read what ``busbar gate compile`` wrote; raise ``BusbarError`` for anything else."""
+    hint = "write it with busbar gate compile --site NAME"
     try:
         raw = json.loads(read_text(path, _MOST_BYTES))
         if raw.pop("schema") != SCHEMA:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,8 +38,9 @@ print(json.dumps([status, sorted({name.partition(".")[0] for name in sys.modules
 
 
 def test_a_compiled_site_needs_the_standard_library_alone(node: Node, tmp_path: Path) -> None:
-    site, metrics = tmp_path / "site.json", tmp_path / "busbar.prom"
-    assert cli.main(["gate", "--site", str(node.root / "here"), "--compile", str(site)]) == 0
+    site, metrics = tmp_path / "here.json", tmp_path / "busbar.prom"
+    words = ["--site", str(node.root / "here"), "--output", str(tmp_path)]
+    assert cli.main(["gate", "compile", *words]) == 0
     assert replace(read(site), xids={}) == node.load()
     assert read(site).xid(79).kind == "hardware"
     command = [sys.executable, "-I", "-S", "-c", CODE, ROOT, site, metrics]
@@ -49,6 +51,35 @@ def test_a_compiled_site_needs_the_standard_library_alone(node: Node, tmp_path: 
     document = json.loads("\n".join(printed))
     assert (status, document["site"]) == (int(document["drain"]), "here")
     assert "busbar_gate_complete 1.0" in metrics.read_text()
+
+
+def test_the_compiled_gate_is_small_and_needs_only_python(node: Node, tmp_path: Path) -> None:
+    words = ["--site", str(node.root / "here"), "--output", str(tmp_path)]
+    assert cli.main(["gate", "compile", *words]) == 0
+    program = tmp_path / "here.pyz"
+    assert program.stat().st_size < 1e6
+    names = zipfile.ZipFile(program).namelist()
+    assert {f"{name}c" for name in names if name.endswith(".py")} - {*names} == {"__main__.pyc"}
+
+    def run(*more: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
+        command = [python, "-I", "-S", program, "--passive", "--json", *more]
+        return subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
+
+    found = json.loads(run().stdout)
+    assert found["site"] == "here"
+    other = json.loads((tmp_path / "here.json").read_text()) | {"name": "other"}
+    (tmp_path / "other.json").write_text(json.dumps(other))
+    assert json.loads(run("--site", str(tmp_path / "other.json")).stdout)["site"] == "other"
+    # Sources are there for another Python, and the site must be.
+    with zipfile.ZipFile(program) as archive, zipfile.ZipFile(tmp_path / "b.pyz", "w") as bare:
+        for name in names:
+            if name.endswith(".py"):
+                bare.writestr(name, archive.read(name))
+    program = tmp_path / "b.pyz"
+    (tmp_path / "here.json").rename(tmp_path / "b.json")
+    assert json.loads(run().stdout)["checks"] == found["checks"]
+    (tmp_path / "b.json").unlink()
+    assert "b.json: cannot be read: No such file" in run().stdout
 
 
 def test_what_is_no_compiled_site_is_refused(node: Node, tmp_path: Path) -> None:

@@ -225,7 +225,7 @@ WRITES: dict[str, tuple[str, ...]] = {
     "report --output": ("report", "@root@/results.json", "--output", "out"),
     "report --prometheus": ("report", "@root@/results.json", "--prometheus", "out/a.prom"),
     "gate --prometheus": ("gate", "--passive", "--site", "gated", "--prometheus", "out/a.prom"),
-    "gate --compile": ("gate", "--site", "gated", "--compile", "out/a.json"),
+    "gate compile": ("gate", "compile", "--site", "gated", "--output", "out"),
     "site detect --output": ("site", "detect", "--output", "out"),
     "site detect --like": ("site", "detect", "--like", "local", "--output", "out/mine"),
     "site calibrate --output": (
