@@ -138,11 +138,12 @@ def test_stderr_is_context_of_stdout() -> None:
 
 def test_tcp_is_no_fallback_where_the_fabric_is_tcp(tmp_path: Path) -> None:
     log = "[1.0] [n1:5:0] ucp_worker.c:1783 UCX  INFO      inter-node cfg#2 tag(tcp/eth0)\n"
-    site = small_site(tmp_path) / "site.yaml"
-    facts = site.read_text()
     for provider, found in (("verbs", {"ucx-tcp-fallback"}), ("tcp", set())):
-        site.write_text(f"{facts}fabric: {{provider: {provider}, rails: 1}}\n")
-        assert ids(run(HOST_BANNER + "4194304 1900.0\n", log, site=str(site.parent))) == found
+        (tmp_path / provider).mkdir()
+        site = small_site(tmp_path / provider)
+        with (site / "site.yaml").open("a") as file:
+            file.write(f"fabric: {{provider: {provider}, rails: 1}}\n")
+        assert ids(run(HOST_BANNER + "4194304 1900.0\n", log, site=str(site))) == found
 
 
 # ---- NCCL
