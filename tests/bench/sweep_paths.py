@@ -64,7 +64,8 @@ class Found:
     """Share of the rate that each slow node lost."""
     others: dict[str, str]
     """Ids of the other faults, and their kinds."""
-    accused: tuple[str, ...]
+    accused: dict[str, str]
+    """Direction by id."""
     rounds: int
     verdict: str
     open: tuple[int, int]
@@ -177,8 +178,7 @@ class _Fleet:
                     yield MeasuredPair(number, row.a, row.b, name, None, state)
                     continue
                 ends = float(back[at]) * _GB_PER_S, float(forth[at]) * _GB_PER_S
-                more = {"arrived": ends} if _DIRECTED else {}
-                yield MeasuredPair(number, row.a, row.b, name, min(ends), PairState.OK, **more)
+                yield MeasuredPair(number, row.a, row.b, name, min(ends), PairState.OK, ends)
 
     def _collisions(self, count: int) -> np.ndarray:
         if self.case.gaussian:
@@ -203,7 +203,8 @@ class _Fleet:
         self.pace = 0.6 * self.pace + draw.normal(0, 0.008, self.case.nodes)
         factor = np.exp(-np.abs(self.pace))
         if self.round % 4 == 1:
-            self.disturbed_leaves = dict.fromkeys(draw.integers(self.leaves, size=3).tolist(), 2)
+            hit = draw.integers(self.leaves, size=-(-self.leaves // 11))
+            self.disturbed_leaves = dict.fromkeys(hit.tolist(), 2)
             hit = draw.random(self.case.nodes) < 1 / 400
             self.disturbed[hit] = draw.integers(2, 5, int(hit.sum()))
         for leaf, left in list(self.disturbed_leaves.items()):
@@ -242,9 +243,6 @@ class _Fleet:
     def close(self) -> None: ...
 
 
-_DIRECTED = "arrived" in MeasuredPair.__dataclass_fields__
-
-
 def sweep(case: Paths) -> Found:
     """Measure one fleet as ``busbar sweep run`` does."""
     fleet = _Fleet(case)
@@ -273,7 +271,7 @@ def sweep(case: Paths) -> Found:
     return Found(
         fleet.slow,
         fleet.others,
-        tuple(one.id for one in analysis.accused),
+        {one.id: one.direction for one in analysis.accused},
         outcome.times.rounds,
         str(outcome.verdict),
         (len(analysis.suspects), len(analysis.unmeasured)),
@@ -311,7 +309,9 @@ def row(label: str, case: Paths, seeds: Sequence[int]) -> tuple[str, list[Found]
     kinds: dict[str, list[bool]] = {}
     for one in found:
         for name, kind in one.others.items():
-            kinds.setdefault(kind, []).append(name in one.accused)
+            way = one.accused.get(name)
+            # A direction that is slow alone is named, and no other.
+            kinds.setdefault(kind, []).append(way == ("sending" if kind == "one way" else ""))
     others = ", ".join(f"{kind} {sum(hits)}/{len(hits)}" for kind, hits in kinds.items())
     verdicts: dict[str, int] = {}
     for one in found:

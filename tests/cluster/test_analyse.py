@@ -356,6 +356,20 @@ def test_a_resumed_sweep_counts_the_last_rate() -> None:
     assert ids(found(rows)) == [("node", "n4")]
 
 
+@cases("arrived", [(20.0, 25.0), (25.0, 20.0), (20.0, 20.0), (0.0, 20.0), (math.nan, 1.0), None])
+def test_the_direction_of_a_fault_is_named(arrived: tuple[float, float] | None) -> None:
+    """`arrived` is what reached n3 and its partner."""
+    slow = arrived and 0 < min(arrived) < max(arrived)
+    direction = ("receiving" if arrived < arrived[::-1] else "sending") if arrived and slow else ""
+    rows = measured(eight(1), slower({"n3": 0.8}), gaussian(1))
+    for row in rows:
+        if "n3" in (row["a"], row["b"]):
+            row["arrived"] = arrived[::-1] if arrived and row["b"] == "n3" else arrived
+    (one,) = found(rows, LEAVES).accused
+    assert (one.id, one.direction) == ("n3", direction)
+    assert one.evidence.startswith("only ") == bool(direction)
+
+
 def test_pairs_across_leaves_may_be_slower() -> None:
     leaves = {node: f"s{n // 16}" for n, node in enumerate(names(128))}
     factors = slower({"n100": 0.8})
@@ -366,3 +380,29 @@ def test_pairs_across_leaves_may_be_slower() -> None:
     for known in (leaves, None):
         rows = measured(planned_rows(leaves, 8), rate, gaussian(1))
         assert ids(found(rows, known)) == [("node", "n100")]
+
+
+@cases("least", [None, LEAST])
+def test_leaves_that_share_uplinks_alike_are_not_accused(least: float | None) -> None:
+    leaves = {node: f"s{n // 16}" for n, node in enumerate(names(128))}
+    for share, count in ((0.5, 0), (0.3, 0), (0.1, 8 if least else 0)):
+
+        def rate(a: str, b: str, _: str | None, share: float = share) -> float:
+            return 25.0 if leaves[a] == leaves[b] else 25.0 * share
+
+        rows = measured(planned_rows(leaves, 8), rate, gaussian(1))
+        accused = [one.kind for one in found(rows, leaves, least).accused]
+        assert (share, accused) == (share, ["uplink"] * count)
+
+
+def test_nodes_of_an_older_leaf_are_compared_with_each_other() -> None:
+    leaves = {node: f"s{n // 16}" for n, node in enumerate(names(128))}
+    older = {node: 0.8 for node, leaf in leaves.items() if leaf in ("s1", "s4")}
+    for seed in SEEDS:
+        noise = gaussian(seed)
+        rate = slower(older | {"n100": 0.8, "n20": 0.64})
+        rows = measured(planned_rows(leaves, 8, seed), rate, noise)
+        rows += measured(again(found(rows, leaves)), rate, noise)
+        analysis = found(rows, leaves)
+        assert (seed, ids(analysis)) == (seed, [("node", "n100"), ("node", "n20")])
+        assert any("another kind" in note for note in analysis.notes)

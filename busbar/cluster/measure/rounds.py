@@ -86,12 +86,17 @@ def outcome(
     if any(abs(answer.clock_ratio - 1) > CLOCK_MARGIN for answer in answers):
         return PairState.ERROR, None
     if len(answers) == sum(map(len, ends)) and not any(answer.lost for answer in answers):
-        return PairState.OK, min(sum(a.gb_per_s for a in end if a) for end in ends)
+        return PairState.OK, min(arrived(ends))
     if any(node in gone for node in silent):
         return PairState.DEAD, None
     if silent or any(answer.lost == _LATE for answer in answers):
         return PairState.TIMEOUT, None
     return (PairState.ERROR if answers else PairState.SKIPPED), None
+
+
+def arrived(ends: Sequence[Sequence[PairRate | None]]) -> tuple[float, ...]:
+    """Return what arrived at each end."""
+    return tuple(sum(answer.gb_per_s for answer in end if answer) for end in ends)
 
 
 class Rounds:
@@ -215,7 +220,15 @@ class Rounds:
         measured = [group for group in groups if group not in again]
         found_by_pass = [*answers, *({} for _ in passes[len(answers) :])]
         self._store.add(
-            MeasuredPair(number, group[0], group[-1], one.name, rate, state)
+            MeasuredPair(
+                number,
+                group[0],
+                group[-1],
+                one.name,
+                rate,
+                state,
+                arrived(ends) if rate else None,
+            )
             for group in measured
             for one, found in zip(passes, found_by_pass, strict=True)
             for ends in [[[found.get(key) for key in end] for end in one.ends(group)]]

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import median
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,7 @@ import numpy as np
 from busbar.cluster.sweep.inside import Inside, judge_inside
 from busbar.cluster.sweep.judge_pairs import Judge, JudgedPairs, Least
 from busbar.cluster.sweep.readings import Readings, readings
-from busbar.cluster.sweep.rows import Results
+from busbar.cluster.sweep.rows import MeasuredPair, Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
 from busbar.cluster.sweep.unmeasured import unmeasured
 from busbar.slurm.hostlist import fold
@@ -53,6 +54,8 @@ class Accusation:
     """The readings that prove it, in one sentence."""
     nodes: tuple[str, ...] = ()
     """The nodes whose jobs it slows down."""
+    direction: Literal["", "sending", "receiving"] = ""
+    """The only slow direction, as far as the readings tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +96,30 @@ def analyse(
     return _Analyser(measured, topology, least, tolerance).analysis(results, inside, planned)
 
 
+def _directed(
+    accused: Iterable[Accusation], rows: Iterable[MeasuredPair], alike: float
+) -> list[Accusation]:
+    """Return the accusations with their direction: the ends of one reading are compared."""
+    of = grouped((node, one) for one in accused for node in one.nodes)
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        here, there = row.arrived if row.arrived and len(row.arrived) == 2 else (0.0, 0.0)
+        if not (0 < here < math.inf and 0 < there < math.inf):
+            continue
+        for node, other, ratio in ((row.a, row.b, here / there), (row.b, row.a, there / here)):
+            for one in of.get(node, ()):
+                if other not in one.nodes and (one.kind != "nic" or one.id == f"{node}/{row.nic}"):
+                    ratios.setdefault(one.id, []).append(ratio)
+    found = []
+    for one in accused:
+        ratio = median(ratios.get(one.id, [1.0]))
+        way: Literal["", "sending", "receiving"] = "receiving" if ratio < 1 else "sending"
+        way = way if abs(math.log(ratio)) > alike else ""
+        text = f"only {way} is slow: {one.evidence}" if way else one.evidence
+        found.append(replace(one, evidence=text, direction=way))
+    return found
+
+
 class _Analyser:
     def __init__(
         self,
@@ -125,6 +152,7 @@ class _Analyser:
         doubtful = self._explained(nodes, leaves)
         nodes = {end: text for end, text in nodes.items() if end not in doubtful}
         accused = [*self._collapsed(nodes, leaves), *nics, *self._links(nodes), *self._uplinks()]
+        accused = _directed(accused, results.between, self._alike)
         known = {one.id for one in accused}
         accused += [
             Accusation(one.id, one.kind, one.evidence, (one.node,))

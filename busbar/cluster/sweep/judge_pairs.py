@@ -188,13 +188,12 @@ class Judge:
             found.uplinks.setdefault(uplink.leaves, text)
         return explained
 
-    @staticmethod
     def _add_links(
-        found: JudgedPairs, one: _Pass, located: Located, rest: Pairs, rates: Pairs
+        self, found: JudgedPairs, one: _Pass, located: Located, rest: Pairs, rates: Pairs
     ) -> None:
         bad = located.candidates.copy()
         bad[[*found.nodes, *located.suspects]] = True
-        culprits = repeated(rest, one.cut, ~bad)
+        culprits = repeated(rest, one.cut, ~bad, self.leaf)
         ends = np.array([divmod(culprit.end, rest.count) for culprit in culprits], np.int64)
         several = np.flatnonzero(np.bincount(ends.ravel(), minlength=rest.count) >= FEWEST)
         found.suspects |= set(several.tolist())  # so many slow links are one slow end

@@ -312,15 +312,18 @@ def links_of(pairs: Pairs) -> Ints:
     return np.minimum(pairs.a, pairs.b) * pairs.count + np.maximum(pairs.a, pairs.b)
 
 
-def repeated(pairs: Pairs, cut: float, healthy: Bools) -> list[Culprit]:
+def repeated(pairs: Pairs, cut: float, healthy: Bools, leaf: Ints | None = None) -> list[Culprit]:
     """Return the pairs of two healthy ends that were slow each time; ``end`` is ``a * count + b``.
 
     The first reading of a pair may be the reason for the others, and proves nothing. For the same
     reason the readings of a healthy fleet are the first ones: a pair is measured again because it
-    was slow, and any other choice would hide how often that happens.
+    was slow, and any other choice would hide how often that happens. If ``leaf`` is known, pairs
+    that cross leaves are compared with such pairs, which collide on their way.
     """
+    leaf = np.zeros(pairs.count, np.int64) if leaf is None else leaf
     others = pairs.where(healthy[pairs.a] & healthy[pairs.b]).first()
     others = others.where(np.argsort(others.rate))
+    across = leaf[others.a] != leaf[others.b]
     key = np.where(healthy[pairs.a] & healthy[pairs.b], links_of(pairs), -1)
     values, where, counts = np.unique(key, return_inverse=True, return_counts=True)
     again = np.flatnonzero((values >= 0) & (counts > FEWEST))
@@ -329,7 +332,9 @@ def repeated(pairs: Pairs, cut: float, healthy: Bools) -> list[Culprit]:
         rates = pairs.rate[where == one]
         later = rates[np.argsort(pairs.round[where == one], kind="stable")][1:]
         score = float(best_of(np.zeros(len(later), np.int64), later, 1)[0][0])
-        null = others.rate[links_of(others) != values[one]]
+        a, b = divmod(int(values[one]), pairs.count)
+        alike = across == (leaf[a] != leaf[b])
+        null = others.rate[alike & (links_of(others) != values[one])]
         chance = len(again) * chance_of(later, null)
         if score < cut and chance < ALPHA:
             culprits.append(Culprit(int(values[one]), score, len(later), chance))

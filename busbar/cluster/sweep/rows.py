@@ -55,7 +55,7 @@ _StateOrNew = Annotated[
     PairState,
     BeforeValidator(lambda v: _STATES.get(v, PairState.ERROR) if v and isinstance(v, str) else v),
 ]
-_LEFT_OUT = {"b": None, "nic": None, "gb_per_s": None}
+_LEFT_OUT = {"b": None, "nic": None, "gb_per_s": None, "arrived": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +85,8 @@ class MeasuredPair:
     """Rate of the pair in 1e9 bytes per second and direction; None unless it is finite and
     above 0, and ``state`` is ``ok``."""
     state: _StateOrNew
+    arrived: tuple[float, ...] | None = None
+    """What arrived at ``a`` and at ``b``, in GB/s, if both are known."""
 
     @property
     def inside(self) -> bool:
@@ -99,7 +101,8 @@ class MeasuredPair:
     def line(self) -> str:
         """Return the row as a line of JSON, with its newline."""
         pair = {"round": self.round, "a": self.a, "b": self.b or None, "nic": self.nic}
-        return json.dumps({**pair, "gb_per_s": self.gb_per_s, "state": self.state}) + "\n"
+        ends = {"arrived": self.arrived} if self.arrived else {}
+        return json.dumps({**pair, "gb_per_s": self.gb_per_s, "state": self.state, **ends}) + "\n"
 
 
 @dataclass(frozen=True)
