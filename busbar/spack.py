@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,7 +16,9 @@ from busbar.boundary import read_text
 from busbar.errors import BusbarError
 from busbar.parse.numbers import load_json
 from busbar.site import systems
-from busbar.site.stacks import MANIFEST, STACKS
+from busbar.site.manifests import MANIFEST, STACKS, provide
+from busbar.site.model import Site
+from busbar.site.stacks import OWN
 
 FILE = "spack.lock"
 _MOST_BYTES = 64 * 2**20
@@ -23,6 +26,7 @@ _FORMAT = 6
 _HASH_SHOWN = 7
 _SCOPE = re.compile(r"^(?P<before> *- \S+/systems/)(?P<system>\S+)\n", re.MULTILINE)
 """The line of a manifest that includes the scope of a system."""
+_INCLUDED = re.compile(r"^(?P<before> *- )(?P<path>\.\.?/\S+)$", re.MULTILINE)
 _AGAIN = "make spack-externals SITE={site}, then make spack-concretize SITE={site}"
 
 
@@ -73,6 +77,8 @@ class Lock:
     nodes: Mapping[str, LockedPackage]
     digest: str
     """The digest of roots and packages; their order does not matter."""
+    made_by: Mapping[str, Any]
+    """Its format, and the version and the commit of Spack."""
 
     def named(self, name: str) -> tuple[LockedPackage, ...]:
         """Return the packages of that name."""
@@ -94,6 +100,7 @@ def load(path: Path) -> Lock:
         roots = {root["spec"]: root["hash"] for root in data["roots"]}
         content = json.dumps([roots, data["concrete_specs"]], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
+        made_by = {**data["_meta"], **data.get("spack", {})}
     except OSError as error:
         raise BusbarError(
             f"cannot be read: {error.strerror}",
@@ -114,7 +121,7 @@ def load(path: Path) -> Lock:
             where=str(path),
             hint="run `make spack-lock`",
         )
-    return Lock(path, roots, nodes, digest)
+    return Lock(path, roots, nodes, digest, made_by)
 
 
 def _node(raw: dict[str, Any]) -> LockedPackage:
@@ -170,20 +177,22 @@ def require_installable(lock: Lock, site: str) -> None:
         )
 
 
-def derived(directory: Path) -> Path:
-    """Return the environment like another one for the system of this machine; write its manifest.
+def own_environment(site: Site, directory: Path) -> Path:
+    """Return the environment of a site for this machine, in the site's directory; write it.
 
-    Its compiler is that of the scope of the system; without one, that of the machine.
+    It is like another one, but for the system of this machine. Its compiler is that of the scope
+    of the system; without one, that of the machine.
     """
     here = systems.locked(systems.of_machine())
-    text = (directory / MANIFEST).read_text()
+    if site.directory is None or directory.is_relative_to(site.directory):
+        return directory
+    text = provide(directory).read_text()
     scope = _SCOPE.search(text)
     own = scope["system"] if scope else ""
-    if not here or here == own:
-        return directory
     stacks = next(path for path in directory.parents if path.name == STACKS)
     name, *lane = directory.relative_to(stacks).parts
-    made = stacks.joinpath(f"{name.removesuffix(f'-{own}')}-{here}", *lane)
+    system = f"-{here}" if here != systems.BASE else ""
+    made = site.directory.joinpath(OWN, f"{name.removesuffix(f'-{own}')}{system}", *lane)
     if not (made / MANIFEST).exists():
         known = (systems.SCOPES / here).is_dir()
         if known and not scope:
@@ -193,6 +202,9 @@ def derived(directory: Path) -> Path:
                 hint=f"include {systems.SCOPES / systems.BASE} in it",
             )
         made.mkdir(parents=True, exist_ok=True)
-        line = rf"\g<before>{here}\n" if known else ""
-        (made / MANIFEST).write_text(_SCOPE.sub(line, text))
+        text = _SCOPE.sub(rf"\g<before>{here}\n" if known else "", text)
+        above = _INCLUDED.sub(
+            lambda line: line["before"] + os.path.relpath(directory / line["path"], made), text
+        )
+        (made / MANIFEST).write_text(above)
     return made

@@ -12,9 +12,9 @@ for lock in ucx-current cuda; do # the others are in .venv
     .venv/bin/python -m pip install --disable-pip-version-check --quiet --no-deps --no-compile --require-hashes --target "$work/$lock" -r "locks/$lock.txt"
 done
 # The environments for other systems have the same packages.
-mapfile -t solved < <(environments | while read -r name; do [[ $(system_of "site/_stacks/$name") != debian12 ]] || echo "site/_stacks/$name"; done)
+mapfile -t solved < <(environments --solved)
 {
     .venv/bin/python ci/licenses.py "$work"/*
-    spack_for site/_stacks/host python containers/licenses.py "${solved[@]}" | sed 's/^/spack /'
+    spack_for site/_stacks/host python containers/licenses.py "${solved[@]/#/site/_stacks/}" | sed 's/^/spack /'
 } | LC_ALL=C sort -u >"$work/licenses"
 mv "$work/licenses" locks/licenses.list

@@ -19,6 +19,7 @@ from busbar.data import SITES
 from busbar.errors import BusbarError
 from busbar.site.delivery import DeliveryKind, Stack
 from busbar.site.family import Variable
+from busbar.site.manifests import provide
 from busbar.site.stacks import find_environment
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import Table, stdout
@@ -169,10 +170,11 @@ def _spack(args: argparse.Namespace) -> int:
     site = sites.load(args.name)
     kind: DeliveryKind = "image" if args.image else "spack"
     directory, _, _ = find_environment(site, args.lane, kind, args.system)
+    provide(directory)
     if args.installable:
         spack.require_installable(spack.load(directory / spack.FILE), args.name)
     if args.create:
-        directory = spack.derived(directory)
+        directory = spack.own_environment(site, directory)
     root = SITES.parent
     stdout().line(str(directory.relative_to(root) if root in directory.parents else directory))
     return 0

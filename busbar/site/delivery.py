@@ -56,7 +56,7 @@ class Delivery(Record):
     features: tuple[DeliveryFeature, ...] = ()
     """What checks can use."""
     environment: Annotated[str, Field(pattern=r"^[a-z]([\w.-]|\{arch\})*$")] | None = None
-    """The Spack environment: a directory of ``site/_stacks``. ``{arch}`` stands for the
+    """The Spack environment: one of ``site/_stacks/stacks.yaml``. ``{arch}`` stands for the
     architecture of the GPUs. The lane ``ucx-current`` is in the subdirectory of that name."""
     concretize_on_site: bool = False
     """No lock is for the system of the site; concretize again on it."""

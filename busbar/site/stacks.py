@@ -2,7 +2,8 @@
 """The Spack environments that sites share, by lane and operating system.
 
 They are `_stacks/NAME-SYSTEM` and, for a second lane, `_stacks/NAME-SYSTEM/LANE`; without SYSTEM
-they are for the system of images, Debian 12.
+they are for the system of images, Debian 12. What a machine concretizes for a site has these names
+in `spack` in the directory of the site, and is used instead.
 """
 
 from __future__ import annotations
@@ -13,12 +14,11 @@ from busbar import data
 from busbar.errors import BusbarError, suggestion
 from busbar.site import systems
 from busbar.site.delivery import Delivery, DeliveryKind
+from busbar.site.manifests import MANIFEST, SECOND_LANE, STACKS, shared
 from busbar.site.model import Site
 
-STACKS = "_stacks"
-MANIFEST = "spack.yaml"
-_OWN_DIRECTORY = "ucx-current"
-"""The lane with a directory of its own; all others are in the directory of the stack."""
+OWN = "spack"
+"""The directory of a site with what a machine concretized for it."""
 
 
 def environment_name(
@@ -30,7 +30,7 @@ def environment_name(
     gpus = site.node.gpus
     name = delivery.environment.format(arch=gpus.arch if gpus else "")
     name += f"-{system}" if system != systems.BASE else ""
-    return f"{name}/{lane}" if lane == _OWN_DIRECTORY else name
+    return f"{name}/{lane}" if lane == SECOND_LANE else name
 
 
 def environment_directory(
@@ -38,21 +38,24 @@ def environment_directory(
 ) -> Path | None:
     """Return the directory of an environment; None if there is none for the delivery and lane.
 
-    It is in the directory beside the site, or ships with Busbar. Without ``system`` it is the one
-    for the system of this machine, else for that of the site, else for Debian 12. An image always
-    has the one of its base image.
+    It is in the directory of the site or beside it, or ships with Busbar. Without ``system`` it is
+    the one for the system of this machine, else for that of the site, else for Debian 12. An image
+    always has the one of its base image.
     """
     candidates = [systems.of_machine(), site.os or systems.BASE, systems.BASE]
     if system:
         candidates = [system]
     if delivery.kind == "image":
         candidates = [systems.BASE]
-    own = [site.directory.parent] if site.directory else []
+    roots = [data.SITES / STACKS]
+    if site.directory:
+        roots.insert(0, site.directory.parent / STACKS)
+        if delivery.kind != "image":
+            roots.insert(0, site.directory / OWN)
     for each in dict.fromkeys(name for one in candidates for name in (one, systems.locked(one))):
         name = environment_name(site, delivery, lane, each)
-        for root in [*own, data.SITES] if name else []:
-            directory = root / STACKS / str(name)
-            if (directory / MANIFEST).is_file():
+        for directory in [root / name for root in roots] if name else []:
+            if (directory / MANIFEST).is_file() or shared(directory):
                 return directory
     return None
 

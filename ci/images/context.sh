@@ -53,6 +53,8 @@ spack)
         environment=$("$python" -m busbar site spack "$site" "${options[@]}")
     fi
     [[ -e $environment/spack.lock ]] || die "no $environment/spack.lock"
+    "$python" -m ci.spack.locks manifests "$environment" >/dev/null
+    [[ -e $dir/$environment/spack.yaml ]] || cp "$environment/spack.yaml" "$dir/$environment/"
     printf '%s\n' "$environment" >"$dir/environment.txt"
     sha256sum <"$environment/spack.lock" | cut -d' ' -f1 >"$dir/lock.sha256"
     # Externals of the lock that neither Debian nor the vendor packages.

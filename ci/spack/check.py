@@ -22,6 +22,7 @@ import yaml
 
 from busbar.errors import BusbarError
 from busbar.site import systems
+from busbar.site.manifests import shared
 from busbar.spack import Lock, LockedPackage, load
 
 from . import inputs
@@ -30,6 +31,7 @@ from .manifest import Manifest
 # Two builds of one of these in a job cause failures that are hard to find.
 _SINGLE = ("ucx", "ucc", "libfabric", "hwloc", "pmix", "nccl", "rccl", "hip", "cuda")
 _MPI = ("openmpi", "mpich", "cray-mpich")
+_FORMAT = {"file-type": "spack-lockfile", "lockfile-version": 6, "specfile-version": 5}
 # Only these packages need amdclang; gcc compiles the rest.
 _AMDCLANG = frozenset({"rccl-tests"})
 
@@ -51,12 +53,14 @@ def judge(manifest: Manifest) -> LockVerdict:
     """
     lock = load(manifest.lock)
     record = inputs.recorded(manifest)
-    own = record is None or record.machine or record.lock != lock.digest
+    common = shared(manifest.path.parent) is not None
+    own = not common and (record is None or record.machine or record.lock != lock.digest)
     system = sorted({node.os for node in lock.nodes.values()})
     built = sorted({node.target for node in lock.nodes.values() if node.prefix is None})
     found = [
         *_not_hidden(manifest),
         *_damaged(lock),
+        *(_unpinned(manifest, lock) if common else ()),
         *_changed(manifest, lock, record),
         *_preferences(manifest, lock),
         *_pins(manifest, lock),
@@ -103,6 +107,14 @@ def _damaged(lock: Lock) -> Iterator[str]:
             yield f"{node} was edited: its hash is not that of its description"
 
 
+def _unpinned(manifest: Manifest, lock: Lock) -> Iterator[str]:
+    pinned = inputs.assigned(manifest.root / inputs.PINS)
+    own = _FORMAT | {"commit": pinned.get("SPACK_COMMIT")}
+    for key, value in own.items():
+        if (found := lock.made_by.get(key)) != value:
+            yield f"has {key} {found!r} instead of {value!r}; run `make spack-lock`"
+
+
 def _changed(manifest: Manifest, lock: Lock, record: inputs.LockInputs | None) -> Iterator[str]:
     directory = manifest.path.parent
     again = "`make spack-lock`"
@@ -110,6 +122,8 @@ def _changed(manifest: Manifest, lock: Lock, record: inputs.LockInputs | None) -
         again += ", or `make spack-concretize` for this machine"
     if record is None:
         yield f"has no {inputs.FILE} beside it, so its inputs are unknown; run {again}"
+    elif record.machine and shared(directory):
+        yield f"is shared, but {inputs.FILE} says that a machine made it for itself; run {again}"
     elif record.lock != lock.digest:
         yield (
             f"is not the lock that {inputs.FILE} describes; if you concretized it yourself, run"

@@ -27,17 +27,31 @@ spack_for() { # ENV ARGUMENT...
     fi
 }
 
-system_of() { # ENV: prints the operating system of its lock; nothing if it includes none
+system_of() { # ENV: prints the operating system of its manifest; nothing if it includes none
     sed -nE 's|.*_families/spack/systems/([^/ ]+)$|\1|p' "$1/spack.yaml"
 }
 
-environments() { # prints the names of all environments
-    (cd site/_stacks && find . -name spack.yaml -printf '%P\n') | sed 's|/spack.yaml$||' | sort
+environments() { # [--derived | --solved] [ENV...]: writes the manifests of these or all environments, and prints their names
+    "${locks[@]}" manifests "$@"
+}
+
+derive() { # ENV...: writes locks for other systems from those for Debian 12
+    (($#)) || return 0
+    spack_for site/_stacks/host python ci/spack/rehash.py "${@/#/site/_stacks/}" && "${locks[@]}" record "$@"
 }
 
 # Sets env to the environment of SITE and LANE, which must have a lock; Busbar says why there is none.
 locked_environment() { # SITE LANE [OPTION of busbar site spack]
+    local name system
     [[ -x $busbar ]] || die "no $busbar; run make setup"
-    env=$("$busbar" site spack "$1" ${2:+--lane "$2"} ${3:+"$3"}) || exit 1
-    [[ -e $env/spack.lock ]] || die "no $env/spack.lock; run make spack-lock ENVS=${env#site/_stacks/}"
+    env=$("$busbar" site spack "$1" ${2:+--lane "$2"}) || exit 1
+    name=${env#site/_stacks/}
+    system=$([[ ! -e $env/spack.yaml ]] || system_of "$env")
+    # A lock that was derived before the one for Debian 12 changed is derived again.
+    if [[ -n $system && $env == site/_stacks/*-$system* && ! $env/spack.lock -nt ${env/-$system/}/spack.lock ]]; then
+        environments host "${name/-$system/}" >/dev/null
+        derive "$name" >&2
+    fi
+    [[ -z ${3:-} ]] || "$busbar" site spack "$1" ${2:+--lane "$2"} "$3" >/dev/null || exit 1
+    [[ -e $env/spack.lock ]] || die "no $env/spack.lock; run make spack-lock ENVS=$name"
 }

@@ -197,6 +197,7 @@ part_cray() {
 
 part_in-cray() {
     local env=site/_stacks/cray-gfx90a mpi gtl path
+    environments cray-gfx90a >/dev/null
     # Over what is in /opt, where Python may be.
     mkdir -p "$work/over"
     mount -t tmpfs tmpfs "$work/over"
@@ -235,6 +236,7 @@ part_locks() {
     local env all=yes roots
     rm -f "$work/scope/packages.yaml" "$work/missing"
     tree "$work/opt" 128
+    environments >/dev/null
     for env in host host/ucx-current cuda-sm_90-efa rocm-gfx942 cray-gfx90a; do
         spack_for "site/_stacks/$env" mirror create --directory "$work/mirror" --all >"$work/fetch.log" 2>&1 || [[ $env != host ]] || all=
         if ! grep -q "Archive stats" "$work/fetch.log"; then # it did not get as far as that

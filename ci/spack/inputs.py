@@ -6,29 +6,48 @@ That of a lock which a machine made for itself says so.
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from busbar.boundary import read_text
 from busbar.errors import BusbarError
 from busbar.parse.numbers import load_json
+from busbar.site.manifests import STACKS, shared
+from busbar.site.yamlfile import load_yaml
 from busbar.spack import Lock
 
 from .manifest import Manifest
 
 FILE = "inputs.json"
 _MOST_BYTES = 2**20
-_PINS = "ci/spack/pins.env"
+PINS = "ci/spack/pins.env"
 """The file with the commit of Spack."""
+TABLE = f"site/{STACKS}/stacks.yaml"
+_RECIPE, _REPOSITORY = "package.py", "repo.yaml"
 _RELEASE = "os-release"
 """The file of a system's scope with its C library."""
-_NO_INPUT = frozenset({"include", "modules", "view", "mirrors", "bootstrap"})
+_NO_INPUT = frozenset(
+    {"include", "modules", "view", "mirrors", "bootstrap", "ci", "cdash", "env_vars", "upstreams"}
+)
 """Sections of Spack's configuration that no solve reads."""
+_READ = {"config": {"deprecated"}}
+"""Sections of which a solve reads these keys only."""
+_UNREAD = {"concretizer": {"timeout", "error_on_timeout", "reuse", "static_analysis"}}
+"""Sections of which a solve does not read these keys; `make spack-lock` never reuses packages."""
+_SETS = frozenset({"specs", "definitions", "require", "prefer", "conflict", "variants"})
+"""Keys whose lists have no order."""
+_NO_EFFECT = frozenset({"permissions", "message"})
+"""Keys of packages that no solve reads."""
+_ASSIGNED = ("ID", "VERSION_ID", "GLIBC", "SPACK_COMMIT", "SPACK_SERIES")
+"""What a solve depends on in os-release and in the file of pins."""
 # The source of our program is in its recipe as one file, which is written from these.
 _SOURCES: Mapping[str, Sequence[str]] = {
     "gpu-aware-mpi": (
@@ -58,8 +77,16 @@ def current(manifest: Manifest, lock: Lock) -> LockInputs:
         own = _sources_of(manifest, package)
         files |= {path: _text(path) for path in own}
         files |= {path: _text(path, hide_sums=bool(own)) for path in _recipe_of(manifest, package)}
-    others = [root / _PINS, *([manifest.system / _RELEASE] if manifest.system else [])]
-    files |= {path: _text(path) for path in others if path.is_file()}
+    for repository in manifest.repositories.values():
+        file = repository / _REPOSITORY
+        files |= {file: _configured(load_yaml(file)[1])} if file.is_file() else {}
+    others = [root / PINS, *([manifest.system / _RELEASE] if manifest.system else [])]
+    for path in others:
+        if path.is_file():
+            read = {key: each for key, each in assigned(path).items() if key in _ASSIGNED}
+            files[path] = _configured(read)
+    if shared(manifest.path.parent):
+        files[root / TABLE] = files.pop(manifest.path.resolve())
     names = {_shown(path, root): digest for path, digest in files.items()}
     return LockInputs(lock.digest, dict(sorted(names.items())))
 
@@ -116,16 +143,73 @@ def _shown(path: Path, root: Path) -> str:
 
 def _recipe_of(manifest: Manifest, package: str) -> list[Path]:
     """Return the files of our recipe for a package."""
-    return [
-        file
-        for repository in manifest.repositories.values()
-        for file in (repository / "packages" / package.replace("-", "_")).rglob("*")
-        if file.is_file() and "__pycache__" not in file.parts and not _of_editor(file.name)
-    ]
+    found = []
+    for repository in manifest.repositories.values():
+        directory = repository / "packages" / package.replace("-", "_")
+        recipe = directory / _RECIPE
+        if recipe.is_file():
+            texts = _texts(recipe)
+            found += [file for file in repository.glob("*.py") if _imports(recipe, file)]
+            found += [
+                file
+                for file in directory.rglob("*")
+                if file.is_file()
+                and (file.suffix == ".py" or _named(file.relative_to(directory), texts))
+            ]
+    return found
 
 
-def _of_editor(name: str) -> bool:
-    return name.startswith(".") or name.endswith("~")
+def _texts(recipe: Path) -> list[str]:
+    """Return the texts in a recipe that has valid syntax."""
+    nodes = ast.walk(_parsed(recipe))
+    return [x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str)]
+
+
+def _imports(recipe: Path, file: Path) -> bool:
+    """Return whether a recipe imports a module of its repository."""
+    name = f"{file.parent.name}.{file.stem}"
+    nodes = ast.walk(_parsed(recipe))
+    return any((x.module or "").endswith(name) for x in nodes if isinstance(x, ast.ImportFrom))
+
+
+def _named(file: Path, texts: list[str]) -> bool:
+    """Return whether a recipe names a file, its directory, or the end of such names."""
+    return any(part in text for text in texts for part in file.parts) or file.suffix in texts
+
+
+def _parsed(recipe: Path) -> ast.Module:
+    return _tree(read_text(recipe, _MOST_BYTES), recipe)
+
+
+@lru_cache
+def _tree(text: str, recipe: Path) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except (SyntaxError, ValueError) as error:
+        where, hint = str(recipe), "correct the recipe"
+        raise BusbarError(f"invalid Python: {error}", where=where, hint=hint) from error
+
+
+def _program(part: Any) -> Any:
+    """Return what a program does, the same for all versions of Python: no layout, no docstring."""
+    if isinstance(part, ast.AST):
+        fields = {name: _program(value) for name, value in ast.iter_fields(part) if name != "kind"}
+        return [type(part).__name__, {name: value for name, value in fields.items() if value}]
+    if isinstance(part, list):
+        return [_program(each) for each in part if not _is_text(each)]
+    return None if part is None else repr(part)
+
+
+def _is_text(part: object) -> bool:
+    """Return whether a part of a recipe is for its readers only."""
+    match part:
+        case ast.keyword(arg="msg" | "description"):
+            return True
+        case ast.Expr(
+            value=ast.Constant() | ast.Call(func=ast.Name(id="license" | "maintainers"))
+        ):
+            return True
+    return False
 
 
 def _sources_of(manifest: Manifest, package: str) -> list[Path]:
@@ -146,14 +230,52 @@ def _relevant(data: Any) -> Any:
         return {"spack": _relevant(data["spack"])}
     # The first repository with a recipe wins, so their order counts.
     return {
-        key: list(value.items()) if key.rstrip(":") == "repos" else value
+        key: list(value.items()) if name == "repos" else _unordered(name, read)
         for key, value in data.items()
-        if key not in _NO_INPUT
+        if (name := key.rstrip(":")) not in _NO_INPUT or key == "include:"
+        if (read := _read(name, value)) != {}
     }
+
+
+def _read(section: str, value: Any) -> Any:
+    """Return what a solve reads of a section."""
+    if not isinstance(value, dict):
+        return value
+    only, unread = _READ.get(section), _UNREAD.get(section, ())
+    return {
+        key: each
+        for key, each in value.items()
+        if (name := str(key).rstrip(":")) not in unread and (only is None or name in only)
+    }
+
+
+def _unordered(key: str, value: Any) -> Any:
+    """Sort the lists that have no order."""
+    if isinstance(value, dict):
+        parts = {name: each for name, each in value.items() if name not in _NO_EFFECT}
+        return {name: _unordered(str(name).rstrip(":"), each) for name, each in parts.items()}
+    if not isinstance(value, list):
+        return value
+    inner = [_unordered("", each) for each in value]
+    if key == "definitions":  # each is a mapping of a name to a list
+        inner = [{name: sorted(specs, key=repr) for name, specs in each.items()} for each in value]
+    return sorted(inner, key=repr) if key in _SETS else inner
+
+
+def assigned(path: Path) -> dict[str, str]:
+    """Return the variables of a file of the shell; raise ``BusbarError`` if it is invalid."""
+    try:
+        lines = shlex.split(read_text(path, _MOST_BYTES), comments=True)
+    except (OSError, ValueError) as error:
+        what, hint = f"cannot be read: {error}", "write NAME=VALUE in each line"
+        raise BusbarError(what, where=str(path), hint=hint) from error
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
 def _text(path: Path, *, hide_sums: bool = False) -> str:
     text = path.read_bytes()
+    if path.suffix == ".py":
+        text = json.dumps(_program(_parsed(path))).encode()
     if hide_sums:  # those of the sources, which are inputs themselves
-        text = re.sub(rb'"[0-9a-f]{64}"', b'""', text)
+        text = re.sub(rb"'[0-9a-f]{64}'", b"''", text)
     return hashlib.sha256(text).hexdigest()

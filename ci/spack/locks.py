@@ -11,8 +11,10 @@ from typing import Any
 from busbar import data
 from busbar import site as sites
 from busbar.errors import BusbarError, suggestion
-from busbar.site.stacks import MANIFEST, STACKS, find_environment
-from busbar.spack import Lock, LockedPackage, load
+from busbar.site import manifests, systems
+from busbar.site.manifests import MANIFEST, STACKS
+from busbar.site.stacks import find_environment
+from busbar.spack import FILE, Lock, LockedPackage, load
 
 from . import check, inputs, manifest
 
@@ -61,17 +63,22 @@ def _facts(node: LockedPackage) -> dict[str, Any]:
 
 def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
     """Return environments by name: by theirs, by a site that has them, by directory; else all."""
-    every = {_name(path.parent): path.parent for path in ROOT.glob(f"**/{MANIFEST}")}
+    table = manifests.environments(ROOT)
+    every = {_name(path.parent): path.parent for path in ROOT.glob(f"**/{FILE}")}
+    # A derived lock need not be there; a lock without a line in the table must be named.
+    solved = {name for name, each in table.items() if each.system == systems.BASE}
+    chosen_all = sorted(every.keys() | solved)
+    every |= {name: ROOT / name for name in table}
     directories: list[Path] = []
-    for name in names or sorted(every):
+    for name in names or chosen_all:
         if name in every:
             directories.append(every[name])
         elif name in sites.names():
             site = sites.load(name)
             _, delivery, _ = find_environment(site)
             directories += sorted({find_environment(site, lane)[0] for lane in delivery.lanes})
-        elif (Path(name) / MANIFEST).is_file():
-            directories.append(Path(name))
+        elif (Path(name) / MANIFEST).is_file() or manifests.shared(Path(name).absolute()):
+            directories.append(Path(name).absolute())
         else:
             raise BusbarError(
                 f"no environment and no site {name!r}",
@@ -100,6 +107,18 @@ def _record(args: argparse.Namespace) -> int:
     return 0
 
 
+def _manifests(args: argparse.Namespace) -> int:
+    table = manifests.environments(ROOT)
+    for name in args.names or sorted(table):
+        directory = ROOT / name if name in table else Path(name).absolute()
+        manifests.provide(directory)
+        shared = manifests.shared(directory)
+        solved = shared is not None and shared.system == systems.BASE
+        if args.solved in (None, solved):
+            print(name)
+    return 0
+
+
 def _diff(args: argparse.Namespace) -> int:
     lines = differences(load(args.old), load(args.new))
     print(*(lines or ["both locks install the same"]), sep="\n")
@@ -118,6 +137,11 @@ def main(arguments: list[str] | None = None) -> int:
     one.add_argument("--sources", action="store_true", help="only those of gpu_aware changed")
     one.add_argument("--machine", action="store_true", help="this machine made it for itself")
     one.set_defaults(run=_record)
+    one = actions.add_parser("manifests", help="write manifests, and print the names")
+    one.add_argument("names", nargs="*", metavar="NAME", help="environment or its directory")
+    one.add_argument("--solved", action="store_true", default=None, help="only with solved locks")
+    one.add_argument("--derived", action="store_false", dest="solved", help="only the others")
+    one.set_defaults(run=_manifests)
     one = actions.add_parser("diff", help="print the differences of two locks, by package")
     one.add_argument("old", type=Path, metavar="OLD", help="a spack.lock")
     one.add_argument("new", type=Path, metavar="NEW", help="the spack.lock to compare with it")

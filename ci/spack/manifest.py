@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from busbar import data
 from busbar.errors import BusbarError
 from busbar.site import systems
+from busbar.site.manifests import provide
 from busbar.site.yamlfile import load_yaml
 from busbar.spack import FILE
 
@@ -64,7 +65,11 @@ class Manifest:
 
 
 def load(path: Path) -> Manifest:
-    """Read a manifest and its scopes; raise ``BusbarError`` for an invalid file."""
+    """Read a manifest and its scopes; raise ``BusbarError`` for an invalid file.
+
+    That of a shared environment is first written as the table has it.
+    """
+    provide(path.parent)
     top = _mapping(path)
     body = top.get("spack")
     if not isinstance(body, dict):

@@ -5,9 +5,6 @@ set -euo pipefail
 # shellcheck source=ci/spack/common.sh
 . "$(dirname "$0")/common.sh"
 
-solved=() derived=()
-while read -r name; do
-    [[ $(system_of "site/_stacks/$name") == debian12 ]] && solved+=("$name") || derived+=("$name")
-done < <(environments)
-spack_for site/_stacks/host python ci/spack/rehash.py "${solved[@]/#/site/_stacks/}" "${derived[@]/#/site/_stacks/}" ci/images/small
-"${locks[@]}" record --sources "${solved[@]}" "${derived[@]}"
+mapfile -t solved < <(environments --solved)
+spack_for site/_stacks/host python ci/spack/rehash.py "${solved[@]/#/site/_stacks/}" ci/images/small
+"${locks[@]}" record --sources "${solved[@]}"

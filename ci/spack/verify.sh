@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# verify.sh [ENV...]: solves a copy of each environment again, compares it with its lock, and fake-installs the lock, which
+# verify.sh [ENV...]: solves a copy of each environment again, compares it with its lock, which is derived first if it is
+# for another system than Debian 12, and fake-installs the lock, which
 # proves that every recipe loads and the graph is complete. Without ENV: every lock, and an audit and a style check of the
 # recipes. A solve uses one core, so there are as many at a time as cores.
 set -euo pipefail
@@ -8,6 +9,9 @@ set -euo pipefail
 . "$(dirname "$0")/common.sh"
 failed=0
 
+names=$(environments "$@")
+# shellcheck disable=SC2046 # names
+derive $(environments --derived "$@")
 copy=$(mktemp -d)
 trap 'rm -rf "$copy"' EXIT
 # The hash of a recipe depends on its text and on the program, so copy all files that a solve reads.
@@ -40,9 +44,7 @@ verify() { # NAME: prints one result
     fi
 }
 
-names=("$@")
-if ((${#names[@]} == 0)); then
-    mapfile -t names < <(environments)
+if (($# == 0)); then
     recipes=(packages/spack_repo/busbar/packages/*/)
     mapfile -t recipes < <(basename -a "${recipes[@]}" | tr _ -)
     spack_for site/_stacks/host audit packages "${recipes[@]}" || failed=1
@@ -50,7 +52,7 @@ if ((${#names[@]} == 0)); then
     spack_for site/_stacks/host style --tool import,isort,black packages/spack_repo/busbar/packages/*/package.py || failed=1
 fi
 running=0
-for name in "${names[@]}"; do
+for name in $names; do
     if ((running == $(nproc))); then
         wait -n || failed=1
         ((running -= 1))

@@ -15,6 +15,7 @@ import pytest
 
 from busbar import spack as lock
 from busbar.errors import BusbarError
+from busbar.site import manifests
 from ci.spack import check, inputs, locks, manifest
 from ci.spack.check import unmet
 
@@ -22,6 +23,8 @@ from ..files import written
 
 ROOT = Path(__file__).resolve().parents[2]
 STACK = "site/_stacks/rocm-gfx942"
+OWN_STACK = "site/mine/spack/rocm-gfx942"
+TABLE = "site/_stacks/stacks.yaml"
 SCOPES = "site/_families/spack"
 RECIPES = "packages/spack_repo/busbar/packages"
 UCX = f"{RECIPES}/ucx/package.py"
@@ -59,6 +62,16 @@ class Copy:
             change(data)
         self.lock.write_text(json.dumps(data))
 
+    def take(self) -> None:
+        """Make it an environment of a site, with a manifest of its own."""
+        shared = manifests.shared(self.directory)
+        assert shared
+        own = self.root / OWN_STACK
+        text = shared.text(own, self.root / SCOPES)
+        shutil.copytree(self.directory, own)
+        written(own / "spack.yaml", text)
+        self.directory, self.lock = own, own / lock.FILE
+
     @contextmanager
     def kept(self, name: str) -> Iterator[Path]:
         """Put back a file, or its absence, after it was changed."""
@@ -74,6 +87,7 @@ class Copy:
 def copy(tmp_path: Path) -> Copy:
     for part in (STACK, SCOPES, "packages", "reframe_checks/src", "ci/spack"):
         shutil.copytree(ROOT / part, tmp_path / part)
+    shutil.copy(ROOT / TABLE, tmp_path / TABLE)
     return Copy(tmp_path)
 
 
@@ -166,7 +180,8 @@ INPUTS = [
     (UCX, "1.22.0", "1.22.1"),
     ("reframe_checks/src/gpu_aware.cpp", "#include", "// x\n#include"),
     ("reframe_checks/src/support.hpp", "#include", "// x\n#include"),
-    (f"{SCOPES}/gpus/gfx942/packages.yaml", "gfx942", "gfx950"),
+    (TABLE, "{variant}", "amdgpu_target=gfx950"),
+    (TABLE, "rocm-6.3.3, cluster", "rocm-5.4.3, cluster"),
     (f"{SCOPES}/common/packages.yaml", "x86_64_v3", "x86_64_v4"),
     (f"{SCOPES}/common/packages.yaml", "7.5.2", "7.4"),
     (f"{SCOPES}/cluster/packages.yaml", "23-11-1-1", "24-05-0-0"),
@@ -177,7 +192,7 @@ INPUTS = [
     (f"{SCOPES}/systems/debian12/packages.yaml", "gcc@12.2.0", "gcc@12.3.0"),
     (f"{SCOPES}/systems/debian12/os-release", "GLIBC=2.36", "GLIBC=2.37"),
     (f"{SCOPES}/rocm/definitions.yaml", "  - hwloc %system-gcc\n", ""),
-    (f"{STACK}/spack.yaml", "view: true", "view: true\n  packages: {pmix: {prefer: ['@5']}}"),
+    (TABLE, "{any: {rccl-tests", "{any: {pmix: {prefer: ['@5']}, rccl-tests"),
     (f"{SCOPES}/lanes/ucx-1.14/packages.yaml", "1.14.1", "1.15.0"),
     ("ci/spack/pins.env", "19dabef469", "29dabef469"),
 ]
@@ -214,7 +229,12 @@ def test_a_new_file_of_a_scope_or_recipe_is_found(copy: Copy) -> None:
     }.items():
         written(copy.root / name, text)
     found = copy.problems("has changed")
-    assert len(found) == 3, found
+    assert len(found) == 2, found
+    # The recipe names it, or the directory, or all such files.
+    for words in ('"fix.patch"', '"patches"', '".patch"'):
+        with copy.kept(UCX):
+            copy.replace(UCX, "    conflicts(", f"    files = [{words}]\n    conflicts(")
+            assert copy.problems("ucx/patches/fix.patch has changed"), words
 
 
 def test_what_no_solve_reads_is_no_change(copy: Copy, tmp_path: Path) -> None:
@@ -228,6 +248,97 @@ def test_what_no_solve_reads_is_no_change(copy: Copy, tmp_path: Path) -> None:
     scope.rename(tmp_path / "elsewhere.yaml")
     scope.symlink_to(tmp_path / "elsewhere.yaml")
     assert copy.problems() == []
+
+
+ROCM, COMMON = f"{SCOPES}/rocm", f"{SCOPES}/common"
+OSU = f"{RECIPES}/osu_micro_benchmarks/package.py"
+HARMLESS = [
+    (UCX, "class ", "# a remark\nclass "),
+    (UCX, '"""UCX with the releases', '"""All releases'),
+    (UCX, "came after builtin", "follow builtin"),
+    (UCX, '        """the transports that were asked for are in the library"""\n', ""),
+    (UCX, "CUDA 13 has no PFN", "CUDA 13 lacks PFN"),
+    (UCX, '["bin/ucx_info", "lib', '[\n        "bin/ucx_info",\n        "lib'),
+    (UCX, '"^cuda@12:"', "'^cuda@12:'"),
+    (OSU, 'license("BSD-3-Clause")', 'license("BSD-3-Clause", checked_by="me")'),
+    (OSU, "Benchmarks of RCCL", "RCCL"),
+    (OSU, "    def configure_args", "    # Off by default.\n\n    def configure_args"),
+    (f"{RECIPES}/README.md", None, "Recipes.\n"),
+    (f"{RECIPES}/ucx/README.md", None, "UCX.\n"),
+    (f"{RECIPES}/ucx/.package.py.swp", None, "x"),
+    (f"{RECIPES}/../repo.yaml", "repo:", "# ours\nrepo:"),
+    (f"{RECIPES}/../stand_alone.py", "# SPDX", "# Ours\n# SPDX"),
+    (f"{ROCM}/definitions.yaml", "  - hip\n  - rccl\n", "  - rccl\n  - hip\n"),
+    (f"{ROCM}/packages.yaml", "require: [+rocm +xccl]", "require:\n    - +rocm +xccl"),
+    (f"{ROCM}/packages.yaml", "# `openmpi", "# Remember: `openmpi"),
+    (f"{COMMON}/packages.yaml", "message: busbar's", "message: Busbar's"),
+    (f"{COMMON}/packages.yaml", "pmix:", "pmix:\n    permissions: {read: group}"),
+    (f"{COMMON}/packages.yaml", "['@4.0.0']", '["@4.0.0"]'),
+    (f"{COMMON}/modules.yaml", "exclude_implicits: true", "exclude_implicits: false"),
+    (f"{COMMON}/concretizer.yaml", "static_analysis: true", "timeout: 600"),
+    (f"{COMMON}/config.yaml", None, "config: {build_jobs: 8}\n"),
+    (f"{COMMON}/env_vars.yaml", None, "env_vars: {set: {A: b}}\n"),
+    (f"{SCOPES}/cluster/mirrors.yaml", None, "mirrors: {ours: file:///srv}\n"),
+    (f"{SCOPES}/systems/debian12/os-release", "ID=debian", "# Bookworm\nID=debian"),
+    (f"{SCOPES}/systems/debian12/os-release", "GLIBC=", "PRETTY_NAME='Debian 12'\nGLIBC="),
+    ("ci/spack/pins.env", "2025-11-15", "November 2025"),
+    (TABLE, "# The Spack environments", "# All Spack environments"),
+    (TABLE, "sm_89: {cuda: [ubuntu24.04]}", "sm_89: {cuda: [ubuntu24.04], cuda-efa: []}"),
+    (TABLE, "gpus: #", "gpus: # A GPU is a line:"),
+]
+HARMFUL: list[tuple[str, str | None, str]] = [
+    (f"{RECIPES}/../repo.yaml", "v2.2", "v2.4"),
+    (f"{RECIPES}/../repo.yaml", "namespace: busbar", "namespace: ours"),
+    (f"{RECIPES}/../stand_alone.py", "return ", "return not "),
+    (UCX, 'when="@:1.14.0 +cuda"', 'when="@:1.14.1 +cuda"'),
+    (UCX, "258941cddd14", "358941cddd14"),
+    (UCX, "HAVE_ROCM", "HAVE_HIP"),
+    (OSU, 'version("7.5.2"', 'version("7.5.3"'),
+    (OSU, "default=True", "default=False"),
+    (OSU, 'when="@7: +rocm"', 'when="@7.1: +rocm"'),
+    (OSU, "--no-as-needed", "--as-needed"),
+    (f"{RECIPES}/zlib_ng/package.py", None, "class ZlibNg:\n    pass\n"),
+    (f"{ROCM}/packages.yaml", "+rocm +rccl", "+rocm ~rccl"),
+    (f"{ROCM}/definitions.yaml", "  - rccl-tests\n", "  - rccl-tests %gcc\n"),
+    (f"{ROCM}/concretizer.yaml", "llvm-amdgpu: 2", "llvm-amdgpu: 1"),
+    (f"{COMMON}/config.yaml", None, "config: {deprecated: true}\n"),
+    (f"{COMMON}/packages.yaml", "prefer: [gcc]", "prefer: [llvm]"),
+    (f"{COMMON}/packages.yaml", "any_of: [fabrics=ucx]", "any_of: [fabrics=ofi]"),
+    (f"{COMMON}/repos.yaml", "spack/spack-packages.git", "someone/spack-packages.git"),
+    (f"{COMMON}/concretizer.yaml", "granularity: generic", "granularity: microarchitectures"),
+    (f"{SCOPES}/cluster/packages.yaml", "prefix: /usr\n", "prefix: /opt/slurm\n"),
+    (f"{SCOPES}/systems/debian12/os-release", "VERSION_ID=12", "VERSION_ID=13"),
+    (f"{SCOPES}/rocm-6.3.3/packages.yaml", "~npkit", "+npkit"),
+    ("ci/spack/pins.env", "SPACK_SERIES=1.1", "SPACK_SERIES=1.2"),
+    (TABLE, "specs: [$rocm], scopes", "specs: [$host], scopes"),
+    (TABLE, "  gfx942: {rocm:", "  gfx940: {rocm:"),
+    (f"{STACK}/inputs.json", '"lock"', '"machine": true, "lock"'),
+    (f"{STACK}/inputs.json", '"ci/spack/pins.env": "', '"ci/spack/pins.env": "0'),
+    (f"{STACK}/spack.lock", '"specfile-version":5', '"specfile-version":4'),
+    (f"{STACK}/spack.lock", "19dabef469", "29dabef469"),
+    (f"{STACK}/spack.lock", '"openmpi"', '"openmpj"'),
+]
+
+
+def found_of(copy: Copy, name: str, old: str | None, new: str) -> bool:
+    """Make one change, and return whether the check finds it."""
+    with copy.kept(name) as path:
+        if old is None:
+            written(path, new)
+        else:
+            copy.replace(name, old, new)
+        try:
+            found = bool(copy.problems())
+        except BusbarError:
+            found = True
+        if old is None:
+            path.touch()
+        return found
+
+
+def test_what_changes_a_lock_is_found_and_nothing_else(copy: Copy) -> None:
+    assert [change for change in HARMLESS if found_of(copy, *change)] == []
+    assert [change for change in HARMFUL if not found_of(copy, *change)] == []
 
 
 def concretized_again(data: Data) -> None:
@@ -254,7 +365,8 @@ def concretized_again(data: Data) -> None:
 @pytest.fixture
 def own(copy: Copy) -> Callable[..., Copy]:
     """What a SLES concretizes for itself: its manifest, lock and record."""
-    copy.replace(f"{STACK}/spack.yaml", "systems/debian12", "systems/sles15")
+    copy.take()
+    copy.replace(f"{OWN_STACK}/spack.yaml", "systems/debian12", "systems/sles15")
     copy.replace(f"{SCOPES}/systems/sles15/packages.yaml", "gcc@13.3.0", "gcc@12.2.0")
 
     def made(*changes: Change) -> Copy:
@@ -268,7 +380,7 @@ def own(copy: Copy) -> Callable[..., Copy]:
 def test_a_lock_of_another_system_is_checked_too(own: Callable[..., Copy]) -> None:
     copy = own()
     assert check.judge(copy.manifest()) == check.LockVerdict((), made_for="sles15, zen3")
-    copy.replace(UCX, "\nclass ", "\n# x\nclass ")
+    copy.replace(UCX, "1.22.0", "1.22.1")
     (found,) = copy.problems()
     assert "ucx/package.py has changed" in found
     assert "`make spack-concretize`" in found
@@ -277,14 +389,14 @@ def test_a_lock_of_another_system_is_checked_too(own: Callable[..., Copy]) -> No
 def test_a_lock_that_its_record_does_not_describe_is_found(copy: Copy) -> None:
     copy.rewrite(concretized_again)
     assert copy.problems("not the lock that inputs.json describes")
-    assert "is for sles15, but its manifest is for debian12" in copy.problems()
+    assert copy.problems("is for sles15, not for debian12")
     (copy.directory / "inputs.json").unlink()
     assert copy.problems("has no inputs.json")
 
 
 def test_a_lock_of_another_system_must_keep_the_pins(own: Callable[..., Copy], copy: Copy) -> None:
     for change, named in PINNED:
-        with copy.kept(f"{STACK}/{lock.FILE}"):
+        with copy.kept(f"{OWN_STACK}/{lock.FILE}"):
             found = own(change).problems()
             assert any(named in each for each in found), found
             assert not any("was edited" in each for each in found)
@@ -295,13 +407,14 @@ def test_a_record_is_not_renewed_for_new_sources_if_another_input_changed(copy: 
     copy.replace("reframe_checks/src/gpu_aware.cpp", "#include", "// x\n#include")
     inputs.write(item, lock.load(item.lock), solved=False)
     assert copy.problems() == []
-    copy.replace(UCX, "\nclass ", "\n# x\nclass ")
+    copy.replace(UCX, "1.22.0", "1.22.1")
     with pytest.raises(BusbarError, match=r"ucx/package\.py changed since the lock was solved"):
         inputs.write(item, lock.load(item.lock), solved=False)
 
 
 def test_configuration_of_the_machine_is_kept_out(copy: Copy) -> None:
-    copy.replace(f"{STACK}/spack.yaml", "include::", "include:")
+    copy.take()
+    copy.replace(f"{OWN_STACK}/spack.yaml", "include::", "include:")
     assert "include::" in copy.problems()[0]
 
 
@@ -324,23 +437,34 @@ WRONG_MANIFESTS = [
 
 
 def test_a_file_that_cannot_be_read_is_named(copy: Copy) -> None:
-    whole = (copy.directory / "spack.yaml").read_text()
-    manifests = [
-        (f"{STACK}/spack.yaml", whole.replace(old, new, 1), named)
-        for old, new, named in WRONG_MANIFESTS
-    ]
-    for name, text, named in [*WRONG, *manifests]:
+    for name, text, named in WRONG:
         with copy.kept(name) as path:
             path.write_text(f"{text}\n" if text else "")
             with pytest.raises(BusbarError) as caught:
                 copy.problems()
             assert path.name in str(caught.value)
             assert named in str(caught.value)
+    with copy.kept(TABLE) as path:
+        for text in ("", "[]", "stacks: {}\ngpus: {sm_90: {rocm: []}}", "stacks: 3"):
+            path.write_text(f"{text}\n")
+            with pytest.raises(BusbarError, match=r"stacks\.yaml"):
+                copy.problems()
     for key in ("parameters", "version", "name", "arch"):
         with copy.kept(f"{STACK}/{lock.FILE}"):
             copy.rewrite(set_in("ucx", key, to=3))
             with pytest.raises(BusbarError, match=r"spack\.lock: not a lock of Spack"):
                 copy.problems()
+
+
+def test_a_manifest_that_cannot_be_read_is_named(copy: Copy) -> None:
+    copy.take()
+    path = copy.directory / "spack.yaml"
+    whole = path.read_text()
+    for old, new, named in WRONG_MANIFESTS:
+        path.write_text(whole.replace(old, new, 1))
+        with pytest.raises(BusbarError, match=r"spack\.yaml") as caught:
+            copy.problems()
+        assert named in str(caught.value)
 
 
 def test_a_difference_is_told_by_package(copy: Copy) -> None:
@@ -377,8 +501,9 @@ def test_the_environment_beside_a_site_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stack = tmp_path / "_stacks/ours"
-    text = (ROOT / "site/_stacks/host/spack.yaml").read_text()
-    text = text.replace("../../_families", f"{ROOT}/site/_families")
+    shared = manifests.shared(ROOT / "site/_stacks/host")
+    assert shared
+    text = shared.text(stack, ROOT / "site/_families/spack")
     written(stack / "spack.yaml", text)
     shutil.copy(ROOT / "site/_stacks/host/spack.lock", stack)
     text = (ROOT / "site/local/site.yaml").read_text().replace("name: local", "name: mine")

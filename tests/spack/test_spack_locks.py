@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from busbar import site as sites
 from busbar import spack as lock
 from busbar.site.delivery import Delivery
+from busbar.site.manifests import environments, shared
 from busbar.site.stacks import environment_directory
 from busbar.site.systems import BASE
 from ci.spack import check, gpu_aware_source, manifest
@@ -24,8 +26,13 @@ STACKS = ROOT / "site/_stacks"
 load = cache(lock.load)
 load_site = cache(sites.load)
 load_manifest = cache(manifest.load)
-MANIFESTS = [load_manifest(path) for path in sorted(STACKS.glob("**/spack.yaml"))]
-OF_SYSTEM = ("gcc", "gcc-runtime", "glibc")
+FAMILIES = ROOT / "site/_families/spack"
+TABLE = environments(STACKS)
+MANIFESTS = [
+    load_manifest(STACKS / name / "spack.yaml")
+    for name, each in sorted(TABLE.items())
+    if each.system == BASE
+]
 
 
 def name_of(item: manifest.Manifest) -> str:
@@ -88,8 +95,9 @@ def test_every_delivery_by_spack_has_a_lock_of_its_stack_for_each_lane() -> None
         assert own <= {lane}, f"{site.name}, {lane}"
         stack = "cray-abi" if delivery.kind == "image" else delivery.stack
         assert check.stack(item) == stack, f"{site.name}, {lane}"
-    base = {item.path.parent for item in MANIFESTS if item.system and item.system.name == BASE}
+    base = {item.path.parent for item in MANIFESTS}
     assert named == base, "an environment without a site"
+    assert {path.parent for path in STACKS.glob("**/spack.lock")} <= {STACKS / x for x in TABLE}
 
 
 def test_a_site_without_a_lock_for_its_system_says_so() -> None:
@@ -98,34 +106,45 @@ def test_a_site_without_a_lock_for_its_system_says_so() -> None:
             directory = environment_directory(site, delivery, lane, site.os)
             assert delivery.concretize_on_site == (directory is None), site.name
             if directory:
-                system = load_manifest(directory / "spack.yaml").system
-                assert system
-                assert system.name == site.os
+                own = shared(directory)
+                assert own
+                assert own.system == site.os
 
 
 def test_an_environment_for_another_system_is_that_for_debian_12() -> None:
-    """Manifests differ by the scope of the system; locks by it, its compiler and C library."""
-    others = [item for item in MANIFESTS if (system := item.system) and system.name != BASE]
-    assert {item.system.name for item in others if item.system} >= {
+    """Manifests differ by the scope of the system; `make spack-verify` compares their locks."""
+    others = {name: each for name, each in TABLE.items() if each.system != BASE}
+    assert {each.system for each in others.values()} >= {
         *("sles15", "rhel9", "ubuntu22.04", "ubuntu24.04")
     }
-    for item in others:
-        assert item.system
-        stack = item.path.as_posix().replace(f"-{item.system.name}/", "/")
-        base = load_manifest(Path(stack))
-        assert specs(base) == specs(item), name_of(item)
-        scopes = [
-            [scope for scope in each.scopes if scope != each.system] for each in (base, item)
-        ]
-        assert scopes[0] == scopes[1], name_of(item)
-        found = [
-            sorted(
-                (node.name, "" if node.name in OF_SYSTEM else node.version, node.target)
-                for node in load(each.lock).nodes.values()
-            )
-            for each in (base, item)
-        ]
-        assert found[0] == found[1], name_of(item)
+    for name, each in others.items():
+        base = TABLE[each.base]
+        own, expected = (one.text(STACKS / name, FAMILIES) for one in (each, base))
+        assert own.replace(f"systems/{each.system}\n", f"systems/{BASE}\n") == expected, name
+
+
+def test_a_gpu_and_a_system_are_a_line_of_the_table(tmp_path: Path) -> None:
+    """No file has to be written by hand; the requirements of the stack hold for the new GPU."""
+    written = (STACKS / "stacks.yaml").read_text()
+    copy = tmp_path / "site/_stacks"
+    for part in ("_families/spack", "_stacks/host"):
+        shutil.copytree(ROOT / "site" / part, tmp_path / "site" / part)
+    gpu = "  sm_103: {cuda: [ubuntu24.04], cuda-efa: []}\n"
+    system = written.replace(
+        "sm_89: {cuda: [ubuntu24.04]}", "sm_89: {cuda: [ubuntu24.04, sles15]}"
+    )
+    (copy / "stacks.yaml").write_text(system + gpu)
+    added = environments(copy).keys() - TABLE.keys()
+    lanes = ("", "/ucx-current")
+    names = ("cuda-sm_103", "cuda-sm_103-ubuntu24.04", "cuda-sm_103-efa", "cuda-sm_89-sles15")
+    assert added == {name + lane for name in names for lane in lanes}
+    item = manifest.load(copy / "cuda-sm_103-efa/ucx-current/spack.yaml")
+    assert item.variants == ("cuda_arch=103",)
+    assert item.includes("efa")
+    assert item.includes("ucx-current")
+    assert specs(item) == ["$cuda", "$efa"]
+    item = manifest.load(copy / "cuda-sm_89-sles15/spack.yaml")
+    assert item.system == tmp_path / "site/_families/spack/systems/sles15"
 
 
 def test_two_lanes_differ_by_their_ucx_only() -> None:

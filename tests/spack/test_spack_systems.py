@@ -140,36 +140,49 @@ def test_a_lock_is_installed_only_on_its_system_with_its_externals(
 
 
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    for part in ("site/_stacks/host", "site/_families/spack"):
-        shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns(".spack-env"))
-    return tmp_path / "site/_stacks/host"
+def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sites.Site:
+    """A site of a directory of its own, and the environments beside it."""
+    for part in ("_stacks/host", "_families/spack", "local"):
+        shutil.copytree(
+            ROOT / "site" / part,
+            tmp_path / "site" / part,
+            ignore=shutil.ignore_patterns(".spack-env", "spack"),
+        )
+    shutil.copytree(
+        ROOT / "site/_families/spack", tmp_path / "site/_families/spack", dirs_exist_ok=True
+    )
+    shutil.copy(ROOT / "site/_stacks/stacks.yaml", tmp_path / "site/_stacks")
+    return sites.load("local").model_copy(update={"directory": tmp_path / "site/local"})
 
 
 @pytest.mark.parametrize("lane", ["", "ucx-current"])
-def test_another_system_gets_an_environment_of_its_own(
-    machine: Release, copy: Path, lane: str
+def test_a_machine_concretizes_in_the_directory_of_the_site(
+    machine: Release, copy: sites.Site, lane: str
 ) -> None:
-    item = manifest.load(copy / lane / "spack.yaml")
-    machine("rocky 9.5")
-    directory = lock.derived(item.path.parent)
-    assert directory == copy.with_name("host-rhel9") / lane
-    assert manifest.load(directory / "spack.yaml").system == item.root / (
-        "site/_families/spack/systems/rhel9"
-    )
-    machine("fedora 41")
-    own = lock.derived(directory)
-    assert own == copy.with_name("host-fedora41") / lane
-    found = manifest.load(own / "spack.yaml")
-    assert found.system is None
-    assert (own / "spack.yaml").read_text().endswith("  specs:\n  - $host\n  view: true\n")
+    assert copy.directory
+    stacks = copy.directory.with_name("_stacks")
+    before = {path: path.read_bytes() for path in stacks.rglob("*") if path.is_file()}
+    base = stacks / "host" / lane
+    for release, name, system in (
+        ("debian 12", "host", "debian12"),
+        ("rocky 9.5", "host-rhel9", "rhel9"),
+        ("fedora 41", "host-fedora41", ""),
+    ):
+        machine(release)
+        own = lock.own_environment(copy, base)
+        assert own == copy.directory / "spack" / name / lane
+        found = manifest.load(own / "spack.yaml")
+        assert (found.system.name if found.system else "") == system
+        assert found.files.keys() > {
+            copy.directory.with_name("_families") / "spack/host/packages.yaml"
+        }
+        assert lock.own_environment(copy, own) == own
+        found_again, _, _ = find_environment(copy, lane or None)
+        assert found_again == own
     (own / "spack.yaml").write_text((own / "spack.yaml").read_text() + "# mine\n")
-    assert "# mine" in (lock.derived(item.path.parent) / "spack.yaml").read_text()
-
-
-def test_an_environment_of_the_machine_is_not_copied(machine: Release, copy: Path) -> None:
-    machine("debian 12")
-    assert lock.derived(copy) == copy
+    assert "# mine" in (lock.own_environment(copy, base) / "spack.yaml").read_text()
+    changed = [path for path, text in before.items() if path.read_bytes() != text]
+    assert changed == []
 
 
 def test_a_system_without_an_environment_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
