@@ -49,13 +49,13 @@ def run_job(options: Sequence[str], nodes: Collection[str], command: Sequence[st
     return subprocess.run(["salloc", *options, *named, *command], check=False).returncode
 
 
-def answering(nodes: Collection[str]) -> set[str]:
+def answering(nodes: Collection[str], seconds: float = _PROBE_S) -> set[str]:
     """Return the nodes of the job of this process that start a process."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     kept = ("SLURM_JOB_ID", "SLURM_CONF")
     environment |= {name: os.environ[name] for name in kept if name in os.environ}
     command = [*srun(nodes), "sh", "-c", "echo $SLURMD_NODENAME"]
-    return {*nodes} & {*call(command, _PROBE_S, environment).stdout.split()}
+    return {*nodes} & {*call(command, seconds, environment).stdout.split()}
 
 
 def kill_step(number: int) -> None:

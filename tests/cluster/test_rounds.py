@@ -88,7 +88,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(Step, "cluster", made, raising=False)
     monkeypatch.setattr(module, "PairStep", Step)
     monkeypatch.setattr(module, "job_runs", lambda: True)
-    monkeypatch.setattr(module, "answering", set)
+    monkeypatch.setattr(module, "answering", lambda nodes, _=0: set(nodes))
     return made
 
 
@@ -134,6 +134,34 @@ def test_a_node_that_hangs_costs_one_deadline_and_its_links_are_listed(
     assert [state for key, state in found.items() if key[1] == "n2"] == [PairState.TIMEOUT] * 3
     rounds.measure(PLAN)
     assert len(cluster.steps) == 3
+
+
+@pytest.mark.parametrize("down", [True, False])
+def test_a_node_that_does_not_start_is_asked_before_the_launch_is_over(
+    rounds: Rounds, cluster: Cluster, monkeypatch: pytest.MonkeyPatch, down: bool
+) -> None:
+    """If it is down the others go on without it; else there is time until the launch is over."""
+    asked, waits = [], []
+    rounds._log.touch()
+
+    def wait(step: Step, deadline: float) -> bool:
+        waits.append(deadline - time.monotonic())
+        if "n2" in step.requested and (down or len(waits) < 2):
+            step.started, step.nodes = {"n1", "n3"}, ("n1", "n3")
+            return False
+        return True
+
+    def answering(nodes: set[str], seconds: float) -> set[str]:
+        asked.append((sorted(nodes), seconds))
+        return set() if down else nodes
+
+    monkeypatch.setattr(Step, "wait_for_ranks", wait)
+    monkeypatch.setattr(module, "answering", answering)
+    rounds.measure_inside(NODES)
+    assert asked == [(["n2"], 10)]
+    assert waits[0] < 8.1
+    assert rounds.gone.keys() == ({"n2"} if down else set())
+    assert len(cluster.steps) == 1 + down
 
 
 def test_a_step_that_ends_among_the_links_is_replaced(rounds, store, cluster) -> None:

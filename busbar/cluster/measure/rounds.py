@@ -31,6 +31,8 @@ _STRIKES = 2
 _MOST_STEPS = 8
 _LOOKS, _LOOK_S = 20, 3
 _MOST_LOG = 1 << 20
+_LOOK_AFTER_S, _SHORT_PROBE_S = 8, 10
+"""When nodes that have not started are asked, and how long: a dead one is named in 20 seconds."""
 _LATE = "no answer before the deadline"
 Group = tuple[str, ...]
 """The nodes that measure together: a pair, or one that measures its own links."""
@@ -220,19 +222,12 @@ class Rounds:
         measured = [group for group in groups if group not in again]
         found_by_pass = [*answers, *({} for _ in passes[len(answers) :])]
         self._store.add(
-            MeasuredPair(
-                number,
-                group[0],
-                group[-1],
-                one.name,
-                rate,
-                state,
-                arrived(ends) if rate else None,
-            )
+            MeasuredPair(number, group[0], group[-1], one.name, rate, state, rates)
             for group in measured
             for one, found in zip(passes, found_by_pass, strict=True)
             for ends in [[[found.get(key) for key in end] for end in one.ends(group)]]
             for state, rate in [outcome(ends, silent.intersection(group), self.gone)]
+            for rates in [arrived(ends) if rate else None]
         )
         if number:
             slow = f", {len(silent)} nodes did not answer" if silent else ""
@@ -287,7 +282,14 @@ class Rounds:
         step = PairStep(
             self._program, nodes, self._log, few_cpus=self._few_cpus, patience=round(patience)
         )
-        complete = step.wait_for_ranks(min(began + self._limits.launch, self._limits.end))
+        deadline = min(began + self._limits.launch, self._limits.end)
+        complete = step.wait_for_ranks(min(began + _LOOK_AFTER_S, deadline))
+        late = {node for node in nodes if node not in step.started}
+        alive = None
+        if not complete and 0 < len(late) * 2 <= len(nodes):  # most have started long ago
+            alive = answering(late, _SHORT_PROBE_S)
+        if not complete and (alive is None or alive == late):
+            complete, alive = step.wait_for_ranks(deadline), None
         launch = self.times.launch + time.monotonic() - began
         self.times = replace(self.times, launch=launch, steps=self.times.steps + 1)
         if complete:
@@ -299,7 +301,7 @@ class Rounds:
         self._show(f"{len(missing)} of {len(nodes)} nodes did not start the pair program{why}")
         unheard = {node for node in missing if node not in step.started}
         step.close(kill=True)
-        self._strike(unheard or set(missing), among=len(nodes))
+        self._strike(unheard or set(missing), among=len(nodes), alive=alive)
 
     def _replace(self, step: PairStep, silent: set[str], *, broken: bool) -> None:
         """End a step with nodes that do not answer; the next round starts another one."""
@@ -307,7 +309,9 @@ class Rounds:
         self._step = None
         self._strike(silent, among=len(step.requested), guilty=not broken)
 
-    def _strike(self, nodes: set[str], among: int, *, guilty: bool = True) -> None:
+    def _strike(
+        self, nodes: set[str], among: int, *, guilty: bool = True, alive: set[str] | None = None
+    ) -> None:
         """Count against nodes that they did not answer, and leave those out that are gone.
 
         If the job has ended, that is why.
@@ -315,7 +319,7 @@ class Rounds:
         if not job_runs():
             self.stopped = "the job has ended"
             return
-        alive = answering(nodes)
+        alive = answering(nodes) if alive is None else alive
         # Most nodes are silent for another reason; and a dead partner can end the ranks of a pair.
         counts = guilty and nodes == alive and len(nodes) * 2 <= max(among, 4)
         for node in sorted(nodes):

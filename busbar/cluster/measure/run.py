@@ -93,11 +93,9 @@ class SweepOutcome:
         known = {node for one in accused for node in one.nodes}
         measured = [row for row in self._between if row.gb_per_s]
         # In rounds that cross leaves all pairs may be slower, as they share uplinks.
-        groups: dict[object, list[float]] = {}
-        for row in measured:
-            for key in (row.nic, (row.nic, row.round)):
-                groups.setdefault(key, []).append(row.gb_per_s or 0)
-        middle = {key: median(rates) for key, rates in groups.items()}
+        keys = ((row, key) for row in measured for key in (row.nic, (row.nic, row.round)))
+        rates = grouped((key, row.gb_per_s or 0) for row, key in keys)
+        middle = {key: median(each) for key, each in rates.items()}
         slow = grouped(
             ends
             for row in measured

@@ -224,19 +224,10 @@ def _located(one: _Pass, tests: int) -> Located:
     pairs = one.residuals.where(one.shows)
     blind = partners(pairs, np.zeros(pairs.count, bool)) < FEWEST
     every = locate(one.residuals, one.cut, tests, relative=one.relative)
+    parts = ((found, ~blind), (every, blind))
     return Located(
-        tuple(
-            c
-            for part, of in ((found, False), (every, True))
-            for c in part.culprits
-            if blind[c.end] == of
-        ),
-        tuple(
-            s
-            for part, of in ((found, False), (every, True))
-            for s in part.suspects
-            if blind[s] == of
-        ),
+        tuple(one for part, of in parts for one in part.culprits if of[one.end]),
+        tuple(one for part, of in parts for one in part.suspects if of[one]),
         np.where(blind, every.candidates, found.candidates),
         np.where(blind, every.scores, found.scores),
     )
@@ -268,11 +259,15 @@ def _mixed(rates: Pairs, candidates: Bools) -> str:
     if not slow or (slow * 2 < present and (slow <= _FEW or slow <= MINORITY * present)):
         return ""
     theirs = candidates[rates.a] | candidates[rates.b]
+    slower = evidence.gb_per_s(rates.rate[theirs])
     others = "" if theirs.all() else f", others {evidence.gb_per_s(rates.rate[~theirs]):.4g}"
+    return _kinds(slow, present, slower, others)
+
+
+def _kinds(slow: int, nodes: int, rate: float, others: str) -> str:
     return (
-        f"{slow} of {present} nodes reach {evidence.gb_per_s(rates.rate[theirs]):.4g}"
-        f" GB/s{others}: without a limit nobody knows whether they are slow or another kind;"
-        " give --limit"
+        f"{slow} of {nodes} nodes reach {rate:.4g} GB/s{others}: without a limit nobody knows"
+        " whether they are slow or another kind; give --limit"
     )
 
 
@@ -295,11 +290,8 @@ def _note_generations(found: JudgedPairs, pairs: Pairs, paths: Paths) -> None:
     ends, slow = np.union1d(pairs.a, pairs.b), of < of.max()
     count = int((paths.generation[ends] < of.max()).sum())
     older, newer = (evidence.gb_per_s(paths.ends[which]) for which in (slow, ~slow))
-    found.open.append(
-        f"{count} of {len(ends)} nodes reach {older:.4g} GB/s, others {newer:.4g}: without a limit"
-        " nobody knows whether they are slow or another kind; each kind is judged by itself;"
-        " give --limit"
-    )
+    others = f", others {newer:.4g}, and are compared with their own kind"
+    found.open.append(_kinds(count, len(ends), older, others))
 
 
 def _note_slow_crossing(found: JudgedPairs, rates: Floats, crossing: Bools, cut: float) -> None:

@@ -94,8 +94,10 @@ def model(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Paths:
     ends = rates
     for repeat in range(_REPEATS + 1):
         ends = _of_ends(rates, kinds == inner, generation, low, high)
-        share = _by_kind(rates, kinds, thin)
-        rates[thin] = np.minimum(ends, share - np.log(np.maximum(load, 1e-9)))[thin]
+        for kind in np.unique(kinds[thin]).tolist():
+            mine = thin & (kinds == kind)
+            share = np.median(rates[(kinds == kind) & ~thin])
+            rates[mine] = np.minimum(ends[mine], share - np.log(load[mine]))
         if repeat == _REPEATS:
             break
         residuals = pairs.relative(rates)
@@ -107,16 +109,6 @@ def model(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Paths:
             if (well & theirs).sum() >= FEWEST:
                 rates[groups == group] = np.median(pairs.rate[well & theirs])
     return Paths(rates, ends, crowded, generation)
-
-
-def _by_kind(rates: Floats, kinds: Ints, without: Bools) -> Floats:
-    """Return the median rate of the kind of each reading."""
-    found = rates.copy()
-    for kind in np.unique(kinds).tolist():
-        theirs = (kinds == kind) & ~without
-        if theirs.any():
-            found[kinds == kind] = np.median(rates[theirs])
-    return found
 
 
 def _of_ends(rates: Floats, inner: Bools, generation: Ints, low: Ints, high: Ints) -> Floats:

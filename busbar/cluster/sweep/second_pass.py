@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from busbar.cluster.sweep.rows import Name, PlannedPair
 # The constants: `python -m tests.bench.sweep_fleet` shows what other values cost.
 PARTNERS = 4  # measurements of each suspect, with different partners
 REPEATS = 4  # of a suspected link, as its first reading proves nothing (`localise.repeated`)
+_MOST_USED = 2  # suspects for each good node of a leaf; those of other leaves are met beyond
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,8 @@ def pairs_of_suspects(
 ) -> Iterator[tuple[int, int]]:
     """Yield each suspect with good nodes: of its leaf, not yet met and rarely used, if possible.
 
-    Without good nodes the suspects meet their earlier partners again.
+    A leaf with few good nodes for many suspects would need a round for each. Without good nodes
+    the suspects meet their earlier partners again.
     """
     known: dict[int, set[int]] = {one: set() for one in suspects}
     for a, b in met:
@@ -43,6 +45,8 @@ def pairs_of_suspects(
     by_leaf: dict[int, deque[int]] = {}
     for one in good:
         by_leaf.setdefault(leaf[one], deque()).append(one)
+    many = Counter(leaf[one] for one in suspects)
+    by_leaf = {one: near for one, near in by_leaf.items() if many[one] <= _MOST_USED * len(near)}
     everywhere = deque(good)
     done: set[frozenset[int]] = set()
     for suspect in suspects:
