@@ -38,14 +38,12 @@ _NO_INPUT = frozenset(
     {"include", "modules", "view", "mirrors", "bootstrap", "ci", "cdash", "env_vars", "upstreams"}
 )
 """Sections of Spack's configuration that no solve reads."""
-_READ = {"config": {"deprecated"}}
-"""Sections of which a solve reads these keys only."""
-_UNREAD = {"concretizer": {"timeout", "error_on_timeout", "reuse", "static_analysis"}}
-"""Sections of which a solve does not read these keys; `make spack-lock` never reuses packages."""
+_NO_EFFECT = frozenset(
+    {"permissions", "message", "timeout", "error_on_timeout", "reuse", "static_analysis"}
+)
+"""Keys that no solve reads; `make spack-lock` never reuses packages."""
 _SETS = frozenset({"specs", "definitions", "require", "prefer", "conflict", "variants"})
 """Keys whose lists have no order."""
-_NO_EFFECT = frozenset({"permissions", "message"})
-"""Keys of packages that no solve reads."""
 _ASSIGNED = ("ID", "VERSION_ID", "GLIBC", "SPACK_COMMIT", "SPACK_SERIES")
 """What a solve depends on in os-release and in the file of pins."""
 # The source of our program is in its recipe as one file, which is written from these.
@@ -146,35 +144,24 @@ def _recipe_of(manifest: Manifest, package: str) -> list[Path]:
     found = []
     for repository in manifest.repositories.values():
         directory = repository / "packages" / package.replace("-", "_")
-        recipe = directory / _RECIPE
-        if recipe.is_file():
-            texts = _texts(recipe)
-            found += [file for file in repository.glob("*.py") if _imports(recipe, file)]
+        if (recipe := directory / _RECIPE).is_file():
+            nodes = list(ast.walk(_parsed(recipe)))
+            words = [x.value for x in nodes if isinstance(x, ast.Constant)]
+            words += [x.module for x in nodes if isinstance(x, ast.ImportFrom)]
+            texts = [word for word in words if isinstance(word, str)]
+            found += [x for x in directory.rglob("*.py") if "__pycache__" not in x.parts]
             found += [
                 file
-                for file in directory.rglob("*")
-                if file.is_file()
-                and (file.suffix == ".py" or _named(file.relative_to(directory), texts))
+                for file in (*directory.rglob("*"), *repository.glob("*.py"))
+                if file.suffix in texts or any(_name_in(file, directory, text) for text in texts)
             ]
-    return found
+    return [file for file in found if file.is_file()]
 
 
-def _texts(recipe: Path) -> list[str]:
-    """Return the texts in a recipe that has valid syntax."""
-    nodes = ast.walk(_parsed(recipe))
-    return [x.value for x in nodes if isinstance(x, ast.Constant) and isinstance(x.value, str)]
-
-
-def _imports(recipe: Path, file: Path) -> bool:
-    """Return whether a recipe imports a module of its repository."""
-    name = f"{file.parent.name}.{file.stem}"
-    nodes = ast.walk(_parsed(recipe))
-    return any((x.module or "").endswith(name) for x in nodes if isinstance(x, ast.ImportFrom))
-
-
-def _named(file: Path, texts: list[str]) -> bool:
-    """Return whether a recipe names a file, its directory, or the end of such names."""
-    return any(part in text for text in texts for part in file.parts) or file.suffix in texts
+def _name_in(file: Path, directory: Path, text: str) -> bool:
+    """Return whether a text of a recipe names a file, a directory above it, or a module."""
+    parts = file.relative_to(directory).parts if directory in file.parents else (file.stem,)
+    return any(part in text for part in parts)
 
 
 def _parsed(recipe: Path) -> ast.Module:
@@ -223,43 +210,23 @@ def _configured(data: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest() if text != "{}" else ""
 
 
-def _relevant(data: Any) -> Any:
+def _relevant(data: Any, key: str = "") -> Any:
+    """Return what a solve reads under a key; the lists that have no order are sorted."""
+    if isinstance(data, list):
+        parts = [_relevant(each, key) for each in data]
+        return sorted(parts, key=repr) if key in _SETS else parts
     if not isinstance(data, dict):
         return data
-    if isinstance(data.get("spack"), dict):
-        return {"spack": _relevant(data["spack"])}
+    read = {
+        name: part
+        for name, each in data.items()
+        if name not in (_NO_INPUT if key in ("", "spack") else _NO_EFFECT)
+        if key != "config" or name == "deprecated"
+        # A definition is a mapping of a name to a list.
+        if (part := _relevant(each, key if key in _SETS else name.rstrip(":"))) != {}
+    }
     # The first repository with a recipe wins, so their order counts.
-    return {
-        key: list(value.items()) if name == "repos" else _unordered(name, read)
-        for key, value in data.items()
-        if (name := key.rstrip(":")) not in _NO_INPUT or key == "include:"
-        if (read := _read(name, value)) != {}
-    }
-
-
-def _read(section: str, value: Any) -> Any:
-    """Return what a solve reads of a section."""
-    if not isinstance(value, dict):
-        return value
-    only, unread = _READ.get(section), _UNREAD.get(section, ())
-    return {
-        key: each
-        for key, each in value.items()
-        if (name := str(key).rstrip(":")) not in unread and (only is None or name in only)
-    }
-
-
-def _unordered(key: str, value: Any) -> Any:
-    """Sort the lists that have no order."""
-    if isinstance(value, dict):
-        parts = {name: each for name, each in value.items() if name not in _NO_EFFECT}
-        return {name: _unordered(str(name).rstrip(":"), each) for name, each in parts.items()}
-    if not isinstance(value, list):
-        return value
-    inner = [_unordered("", each) for each in value]
-    if key == "definitions":  # each is a mapping of a name to a list
-        inner = [{name: sorted(specs, key=repr) for name, specs in each.items()} for each in value]
-    return sorted(inner, key=repr) if key in _SETS else inner
+    return list(read.items()) if key == "repos" else read
 
 
 def assigned(path: Path) -> dict[str, str]:

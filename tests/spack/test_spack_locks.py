@@ -16,7 +16,7 @@ from busbar import site as sites
 from busbar import spack as lock
 from busbar.site.delivery import Delivery
 from busbar.site.manifests import environments, shared
-from busbar.site.stacks import environment_directory
+from busbar.site.stacks import environment_directory, environment_name
 from busbar.site.systems import BASE
 from ci.spack import check, gpu_aware_source, manifest
 
@@ -54,9 +54,9 @@ def deliveries() -> Iterator[tuple[sites.Site, Delivery, str]]:
 
 def of_base(site: sites.Site, delivery: Delivery, lane: str) -> Path:
     """The directory of the environment for Debian 12."""
-    directory = environment_directory(site, delivery, lane, BASE)
-    assert directory, f"{site.name}, {lane}"
-    return directory
+    name = environment_name(site, delivery, lane, BASE)
+    assert name, f"{site.name}, {lane}"
+    return STACKS / name
 
 
 def test_the_locks_are_what_their_manifests_and_the_mission_ask_for(

@@ -21,6 +21,8 @@ from busbar.site import systems
 from busbar.site.stacks import environment_directory, find_environment
 from ci.spack import manifest
 
+from ..files import written
+
 ROOT = Path(__file__).resolve().parents[2]
 Release = Callable[[str], None]
 
@@ -140,19 +142,14 @@ def test_a_lock_is_installed_only_on_its_system_with_its_externals(
 
 
 @pytest.fixture
-def copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> sites.Site:
+def copy(tmp_path: Path) -> sites.Site:
     """A site of a directory of its own, and the environments beside it."""
-    for part in ("_stacks/host", "_families/spack", "local"):
-        shutil.copytree(
-            ROOT / "site" / part,
-            tmp_path / "site" / part,
-            ignore=shutil.ignore_patterns(".spack-env", "spack"),
-        )
-    shutil.copytree(
-        ROOT / "site/_families/spack", tmp_path / "site/_families/spack", dirs_exist_ok=True
-    )
-    shutil.copy(ROOT / "site/_stacks/stacks.yaml", tmp_path / "site/_stacks")
-    return sites.load("local").model_copy(update={"directory": tmp_path / "site/local"})
+    for part in ("_stacks/host", "_families/spack"):
+        skipped = shutil.ignore_patterns(".spack-env")
+        shutil.copytree(ROOT / "site" / part, tmp_path / "site" / part, ignore=skipped)
+    for part in ("_stacks/stacks.yaml", "local/site.yaml"):
+        written(tmp_path / "site" / part, (ROOT / "site" / part).read_text())
+    return sites.load(str(tmp_path / "site/local"))
 
 
 @pytest.mark.parametrize("lane", ["", "ucx-current"])
@@ -160,6 +157,7 @@ def test_a_machine_concretizes_in_the_directory_of_the_site(
     machine: Release, copy: sites.Site, lane: str
 ) -> None:
     assert copy.directory
+    assert not copy.directory.is_relative_to(ROOT)
     stacks = copy.directory.with_name("_stacks")
     before = {path: path.read_bytes() for path in stacks.rglob("*") if path.is_file()}
     base = stacks / "host" / lane
