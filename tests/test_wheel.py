@@ -123,6 +123,7 @@ def test_every_check_ships(environment: Path, tmp_path: Path, root: Path) -> Non
         ("site env p5 --modules", 2, "a wheel of Busbar contains none"),
         ("site lint atlantis", 2, "no site 'atlantis'"),
         ("preflight . --site local", 2, "not a root file system"),
+        ("demo", 0, "node n23: "),
     ],
 )
 def test_command(environment: Path, tmp_path: Path, command: str, status: int, says: str) -> None:

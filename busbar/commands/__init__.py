@@ -13,6 +13,7 @@ GROUPS = {
         "sweep": "find the slow node among thousands",
         "gate": "check in seconds whether this node may take jobs",
         "report": "write pages, mail or metrics from the results of runs",
+        "demo": "show on recorded faults what these commands print",
     },
     "What to expect, and of what": {
         "site": "list, show, detect and calibrate sites; print their environment",

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""``busbar demo``: what the other commands print of faults that were recorded."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from busbar.boundary import output_directory, replace_file
+from busbar.commands.declare import command, output
+from busbar.data import busbar
+from busbar.errors import BusbarError, file_error
+from busbar.terminal import stdout
+from busbar.verdict import EXIT_UNJUDGED
+
+_VERDICTS = (1, EXIT_UNJUDGED)
+_DEMO = Path(__file__).parents[1] / "demo"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``busbar demo``."""
+    command(subparsers, demo, output("busbar-demo", "where pages and their history go"))
+
+
+def demo(args: argparse.Namespace) -> int:
+    """Show on recorded faults what the commands print.
+
+    Runs explain, sweep, history and report on recordings that Busbar has, in 20 s and without any
+    hardware, and writes pages. Says of each recording what was measured and what was not.
+
+    Exit status: 0 done, 2 a command failed.
+
+    Examples:
+
+        busbar demo
+        busbar demo --output /tmp/demo
+    """
+    place = output_directory(args.output, "--output")
+    with file_error("cannot be written", place, "choose another --output"):
+        shutil.copytree(_DEMO, place / "recordings", dirs_exist_ok=True)
+    screen = stdout()
+    for story in yaml.safe_load((_DEMO / "stories.yaml").read_text(encoding="utf-8")):
+        for line in ("", f"== {story['title']}", f"recording: {story['recorded']}"):
+            screen.line(line)
+        for words in story["commands"]:
+            screen.line("")
+            screen.line(f"$ busbar {words}")
+            sys.stdout.flush()
+            with file_error("cannot be written", place, "choose another --output"):
+                _run(words, place)
+    screen.line("")
+    screen.line(f"pages: {place / 'pages' / 'index.html'}; to repeat a command: cd {place}")
+    return 0
+
+
+def _run(line: str, place: Path) -> None:
+    """Run a command as a user does, with a history of its own."""
+    words, _, target = line.partition(" > ")
+    done = subprocess.run(
+        busbar(*words.split()),
+        cwd=place,
+        env={**os.environ, "BUSBAR_HISTORY": str(place / "history")},
+        stdout=subprocess.PIPE if target else None,
+        text=True,
+        check=False,
+    )
+    if done.returncode not in (0, *_VERDICTS):
+        raise BusbarError(f"busbar {line} ended with {done.returncode}", hint="see above")
+    if target:
+        replace_file(place / target, done.stdout)
