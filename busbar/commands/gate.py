@@ -21,6 +21,7 @@ from busbar.gate.command import OPTIONS, run_gate
 from busbar.gate.copies import NBYTES
 from busbar.gate.site import (
     UNKNOWN_XID,
+    CommandRule,
     CopyBand,
     GateSite,
     MountRule,
@@ -124,6 +125,7 @@ def _rules(gate: Gate) -> Rules:
     return Rules(
         checks={name: Rule(**dict(rule)) for name, rule in gate.checks.items()},
         mounts=tuple(MountRule(**dict(mount)) for mount in gate.mounts),
+        commands=tuple(CommandRule(**dict(command)) for command in gate.commands),
         driver=gate.driver,
         xid_hours=gate.xid_hours,
     )

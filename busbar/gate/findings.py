@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Literal, NamedTuple, get_args
 
 from busbar.boundary import slurm_reason
-from busbar.gate.site import GateAction, GateCheck, GateSeverity, Rules
+from busbar.gate.site import GateAction, GateCheck, GateMode, GateSeverity, Rules
 from busbar.redact import redact
 from busbar.verdict import Verdict, combined
 
@@ -76,6 +76,8 @@ CHECKS: Mapping[str, CheckFacts] = {
         "rate of network ports", "infiniband", "critical", "service", "check cable and switch"
     ),
     "mount": CheckFacts("file systems", "node", "critical", "drain", "mount it"),
+    "mount_space": CheckFacts("free space", "node", "critical", "drain", "remove files"),
+    "command": CheckFacts("commands of the site", "node", "critical", "drain", "see the command"),
     "host_copy": CheckFacts(
         "copies between GPU and host", "gpu", "critical", "service", "check the PCIe slot"
     ),
@@ -110,6 +112,8 @@ class GateFinding:
     """If it differs from the usual one of the check."""
     action: GateAction | None = None
     severity: GateSeverity | None = None
+    mode: GateMode | None = None
+    """If the site gives this part one of its own."""
     silent: bool = False
     """Whether a driver or file system gave no answer; it has failed if that goes on."""
 
@@ -162,11 +166,12 @@ class GateRow:
 def ruled(finding: GateFinding, rules: Rules) -> GateRow | None:
     """Apply the rule of the site; None if the site skips the check."""
     rule, facts = rules.of(finding.check), CHECKS[finding.check]
-    if rule.mode == "skip":
+    mode = finding.mode or rule.mode
+    if mode == "skip" or rule.mode == "skip":
         return None
     severity = rule.severity or finding.severity or facts.severity
     action = rule.action or finding.action or facts.action
-    acts = rule.mode == "enforce" and severity == "critical" and action != "note"
+    acts = mode == "enforce" and severity == "critical" and action != "note"
     return GateRow(
         check=finding.check,
         where=finding.where,
@@ -175,7 +180,7 @@ def ruled(finding: GateFinding, rules: Rules) -> GateRow | None:
         band=finding.band,
         gb_per_s=finding.gb_per_s,
         note=redact(finding.note),
-        mode=rule.mode,
+        mode=mode,
         severity=severity,
         action=action,
         remedy=finding.remedy or facts.remedy,

@@ -8,7 +8,7 @@ import os
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -33,6 +33,7 @@ class MountState:
     type: str = ""
     """As mounted; empty if it is not."""
     read_only: bool = False
+    free_percent: float | None = None
     problem: str = ""
     """Why it is not known."""
 
@@ -105,9 +106,12 @@ def parsed(task: Task[Output] | None, parser: Callable[[str], T]) -> tuple[T | N
 def _mount_reader(mount: MountRule, root: Path) -> Callable[[Callable[[MountState], None]], None]:
     def work(emit: Callable[[MountState], None]) -> None:
         # An automounter mounts it now. One that hangs does not answer.
+        free = None
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            os.statvfs(f"{mount.path}/.")
-        emit(mount_state(mount, (root / "proc/self/mountinfo").read_text(errors="replace")))
+            space = os.statvfs(f"{mount.path}/.")
+            free = 100 * space.f_bavail / space.f_blocks if space.f_blocks else None
+        state = mount_state(mount, (root / "proc/self/mountinfo").read_text(errors="replace"))
+        emit(replace(state, free_percent=free))
 
     return work
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 from busbar.errors import BusbarError
@@ -19,6 +20,7 @@ from busbar.gate.memory import GateMemory, LogLook, is_starved, recall
 from busbar.gate.passive import gather
 from busbar.gate.ports import judge_ports, measure_ports
 from busbar.gate.site import GateSite, Xid
+from busbar.gate.site_commands import judge_commands
 from busbar.gate.slurm import SlurmContext
 from busbar.gate.state import Stated, judge_state, unknown_xid
 
@@ -127,10 +129,13 @@ def evaluate(options: GateOptions, memory: GateMemory | None, emit: Emit) -> Non
         facts = replace(facts, log=look.log)
     xid = options.xid or (site.xid if site else unknown_xid)
     stated = Stated(node, basis.rules, xid, slurm.in_job)
-    for finding in judge_state(facts, stated):
-        emit(finding)
     ports = facts.system.ports if facts.system else None
-    for finding in judge_ports(ports, node, facts.system_problem):
+    parts = (
+        partial(judge_state, facts, stated),
+        partial(judge_commands, basis.rules.commands, left(_MOST_COPY_S)),
+        partial(judge_ports, ports, node, facts.system_problem),
+    )
+    for finding in chain.from_iterable(part() for part in parts):
         emit(finding)
     if options.passive:
         return

@@ -34,6 +34,8 @@ GateCheck = Literal[
     "nic_state",
     "nic_rate",
     "mount",
+    "mount_space",
+    "command",
     "host_copy",
     "peer_copy",
     "copy_data",
@@ -62,6 +64,19 @@ class MountRule:
     path: str
     type: str | None = None
     read_only: bool = False
+    free_percent: float | None = None
+
+
+@dataclass(frozen=True)
+class CommandRule:
+    """A program of the site that checks the node."""
+
+    name: str
+    run: tuple[str, ...]
+    seconds: float
+    mode: GateMode
+    severity: GateSeverity
+    remedy: str
 
 
 @dataclass(frozen=True)
@@ -70,6 +85,7 @@ class Rules:
 
     checks: Mapping[str, Rule] = field(default_factory=dict)
     mounts: tuple[MountRule, ...] = ()
+    commands: tuple[CommandRule, ...] = ()
     driver: str | None = None
     xid_hours: float = 24.0
 
@@ -229,7 +245,8 @@ def read(path: Path) -> GateSite:
 def _rules(raw: dict[str, Any]) -> Rules:
     checks = {name: Rule(**rule) for name, rule in raw["checks"].items()}
     mounts = tuple(MountRule(**mount) for mount in raw["mounts"])
-    return Rules(**raw | {"checks": checks, "mounts": mounts})
+    commands = tuple(CommandRule(**each | {"run": tuple(each["run"])}) for each in raw["commands"])
+    return Rules(**raw | {"checks": checks, "mounts": mounts, "commands": commands})
 
 
 def _node(raw: dict[str, Any]) -> NodeKind:

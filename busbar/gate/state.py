@@ -294,3 +294,12 @@ def _mounts(facts: Facts) -> Iterator[GateFinding]:
         else:
             right = wanted.type in (None, state.type)
             yield compared("mount", right, wanted.path, state.type, band)
+        if state.type and wanted.free_percent is not None:
+            yield _space(wanted.path, state.free_percent, wanted.free_percent)
+
+
+def _space(path: str, free: float | None, least: float) -> GateFinding:
+    if free is None:
+        return unknown("mount_space", "the file system does not tell its size", path)
+    value, band = f"{free:.3g} % free", f"{least:g} % or more"
+    return compared("mount_space", free >= least, path, value, band)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbar.engine.results import Result
-from busbar.report.curve import Mark, reading_text
+from busbar.report.curve import CurveMark, reading_text
 from busbar.report.rows import quality
 from busbar.report.scale import drawable, number
 from busbar.units import format_bytes
@@ -33,7 +33,7 @@ class BarPicture:
     summary: str
     verdict: Verdict
     count: int
-    dots: tuple[Mark, ...]
+    dots: tuple[CurveMark, ...]
     band_start: float | None
     band_length: float
     limit_at: float | None
@@ -67,7 +67,7 @@ def bar(label: str, rows: Sequence[Result]) -> BarPicture:
         count=len(readings),
         # The worst is drawn last, above the others.
         dots=tuple(
-            Mark(_at(row.value or 0, top), _MIDDLE, row.verdict, reading_text(row))
+            CurveMark(_at(row.value or 0, top), _MIDDLE, row.verdict, reading_text(row))
             for row in reversed(drawn[:_MOST_MARKS])
         ),
         band_start=start if banded else None,

@@ -31,7 +31,7 @@ _MOST_MARKS = 24
 
 
 @dataclass(frozen=True)
-class Mark:
+class CurveMark:
     """One reading."""
 
     x: float
@@ -54,7 +54,7 @@ class CurvePicture:
     range: str
     """Points of the area between the least and the largest reading; empty for few lines."""
     lines: tuple[str, ...]
-    marks: tuple[Mark, ...]
+    marks: tuple[CurveMark, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     left_out: int
@@ -88,7 +88,7 @@ def curve(title: str, results: Sequence[Result]) -> CurvePicture | None:
         range=_area(rows, x, y, "value", "value") if many else "",
         lines=tuple(_middle(rows, x, y) if many else _each(lines.values(), x, y)),
         marks=tuple(
-            Mark(x.at(row.bytes or 1), y.at(row.value or 1), row.verdict, reading_text(row))
+            CurveMark(x.at(row.bytes or 1), y.at(row.value or 1), row.verdict, reading_text(row))
             for row in marked
         ),
         x_ticks=tuple(size_ticks(sizes, x)),

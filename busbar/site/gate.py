@@ -37,6 +37,34 @@ class GateMount(Record):
     """The type as `/proc/mounts` names it: ``lustre``, ``nfs4``; None: any."""
     read_only: bool = False
     """Whether it may be mounted read-only."""
+    free_percent: Annotated[float, Field(gt=0, lt=100)] | None = None
+    """Least free space. Users can fill a file system that they can write to."""
+
+
+class GateCommand(Record):
+    """A program of the site that checks the node.
+
+    It ends as a plugin of Nagios does: 0 OK, 1 warning, 2 critical, others unknown. The first line
+    that it prints is shown.
+    """
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,30}$")]
+    """Name in the results and in the reason of a drain."""
+    run: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The program, by its absolute path, and its arguments. No shell reads them."""
+    seconds: Annotated[float, Field(gt=0, le=30)] = 5
+    """After this time it is killed; its check is then unknown."""
+    mode: GateMode = "observe"
+    """As that of a check, so that a new command can be tried for some time."""
+    severity: GateSeverity = "critical"
+    """Of status 2; status 1 is a warning."""
+    remedy: str = "see the command"
+    """What repairs the fault, in the words of the reason."""
+
+    @model_validator(mode="after")
+    def _absolute(self) -> GateCommand:
+        _path(self.run[0])
+        return self
 
 
 class Gate(Record):
@@ -46,6 +74,8 @@ class Gate(Record):
     """By check; all others are only reported."""
     mounts: tuple[GateMount, ...] = ()
     """File systems of every node."""
+    commands: tuple[GateCommand, ...] = ()
+    """Programs of the site, which run in every look, also in a prolog."""
     driver: Annotated[str, Field(pattern=r"^\d+(\.\d+)*$")] | None = None
     """The version of the GPU driver, as a prefix: ``570.133`` accepts 570.133.20."""
     xid_hours: Annotated[float, Field(gt=0, le=8760)] = 24
@@ -63,6 +93,11 @@ class Gate(Record):
             raise ValueError("checks.nic_copy cannot be enforced: no band of a loopback is known")
         if "mount" in enforced and not self.mounts:
             raise ValueError("checks.mount is enforced, but mounts lists no file system")
+        if "mount_space" in enforced and not any(each.free_percent for each in self.mounts):
+            raise ValueError("checks.mount_space is enforced, but no mount has free_percent")
+        names = [each.name for each in self.commands]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ValueError(f"two commands have the name {twice[0]}")
         if "driver_version" in enforced and self.driver is None:
             raise ValueError("checks.driver_version is enforced, but driver is not set")
         return self
