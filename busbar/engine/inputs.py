@@ -164,9 +164,10 @@ class Stream:
     def read(self, nbytes: int, /) -> bytes:
         """Return at most ``nbytes``; nothing at the end."""
         text, self._ahead = self._ahead[:nbytes], self._ahead[nbytes:]
-        if text:
+        nbytes -= len(text)
+        if not nbytes:
             return text
-        return self._file.read(nbytes) if self._text is None else self._unpack(nbytes)
+        return text + (self._file.read(nbytes) if self._text is None else self._unpack(nbytes))
 
     def _unpack(self, nbytes: int) -> bytes:
         """Return what can be unpacked, also of a file that was cut off."""

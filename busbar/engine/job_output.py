@@ -19,6 +19,8 @@ MOST_VALUES = 4096
 MOST_READINGS = 20_000
 MOST_PATHS = 20_000
 MOST_HOSTS = 65_536
+UNNAMED = "another program"
+"""A step that neither a command nor a collector names."""
 _E = TypeVar("_E")
 _T = TypeVar("_T")
 

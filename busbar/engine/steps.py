@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.engine.collector import Collector
-from busbar.engine.job_output import JobOutput
+from busbar.engine.job_output import UNNAMED, JobOutput
 from busbar.engine.patterns import Patterns
-from busbar.parse.owners import MOST_STREAMS, Mark, Owners, has_streams, stream_of
+from busbar.parse.owners import MOST_STREAMS, Owners, has_streams, stream_of
 from busbar.parse.text import decode
 
 MOST_STEPS = 64
@@ -30,13 +30,12 @@ class _Step:
         """Empty if it is a benchmark, or what comes with one."""
         self.is_program = False
         """Whether it is another program for certain; else it is one only if it failed."""
+        self.first = 0
+        """The number of its first line; 0 without one."""
         self._collector: Collector | None = None
 
-    @property
-    def is_begun(self) -> bool:
-        return self._collector is not None
-
     def block(self, number: int, text: bytes, file: str, table: Patterns) -> None:
+        self.first = self.first or number
         self._collector = self._collector or Collector(file, table, number)
         self._collector.block(number, text)
 
@@ -60,7 +59,12 @@ class _Stream:
 
     def block(self, number: int, text: bytes) -> None:
         """Read a block of lines; those of other streams are empty in it."""
-        parts = list(self._parts(text)) if self._is_mixed(text) else [(self._last, text)]
+        owners = self._owners
+        owners.learn(text)
+        if not owners.benchmark and self._other is None and owners.has_words(text):
+            # What was read is of another program than a benchmark that may follow.
+            self._own, self._other = None, self._own
+        parts = list(self._parts(text))
         for step in dict.fromkeys(part for part, _ in parts):
             own = b"".join(
                 lines if part is step else b"\n" * lines.count(b"\n") for part, lines in parts
@@ -68,28 +72,13 @@ class _Stream:
             first = len(own) - len(own.lstrip(b"\n")) if len(parts) > 1 else 0
             self._steps.read(step, number + first, own[first:])
 
-    def _is_mixed(self, text: bytes) -> bool:
-        """Return whether a block can be of several steps: in most files no block is."""
-        owners = self._owners
-        owners.learn(text)
-        another = self._other or owners.shows_another(text)
-        if another and not owners.benchmark and self._own is self._last:
-            # What was read is of another program than a benchmark that may follow.
-            self._own, self._other = None, self._own
-        return bool((another and owners.benchmark) or owners.shows_command(text))
-
     def _parts(self, text: bytes) -> Iterator[tuple[_Step, bytes]]:
         """Yield the pieces of a block with their steps."""
-        marks = _returning(list(self._owners.marks(text)), text)
+        last = ("own" if self._last is self._own else "other") if self._last.first else ""
         # What precedes the first mark of a file is of the program that shows itself by it.
-        begin, step = 0, self._last if self._last.is_begun else None
-        for index, (at, shown) in enumerate(marks):
-            kind = shown
-            if shown == "launch":
-                rest = (each.kind for each in marks[index + 1 :] if each.kind != "launch")
-                kind = next(rest, "new") if self._owners.benchmark else "new"
-            line = text[at : at + LONGEST_NAME].split(b"\n", 1)[0]
-            new = self._step(kind, line)
+        begin, step = 0, self._last if last else None
+        for at, kind in self._owners.marks(text, last):
+            new = self._step(kind, text[at : at + LONGEST_NAME].split(b"\n", 1)[0])
             if step and new is not step and at > begin:
                 yield step, text[begin:at]
                 begin = at
@@ -103,24 +92,10 @@ class _Stream:
             return self._own
         if self._other is None or kind == "new":
             command = decode(line).lstrip("$+ ") if kind == "new" else ""
-            name = command or self._name or "another program"
+            name = command or self._name or UNNAMED
             self._other = self._steps.begin(name)
         self._other.is_program = self._other.is_program or kind != "process"
         return self._other
-
-
-def _returning(marks: list[Mark], text: bytes) -> list[Mark]:
-    """Return the marks; after the line of another process a benchmark that measures goes on.
-
-    A row of its table can be cut by that line, and what follows in the next shows nothing.
-    """
-    measures = max((mark.at for mark in marks if mark.kind == "own"), default=-1)
-    found = []
-    for mark in marks:
-        found.append(mark)
-        if mark.kind == "process" and mark.at < measures:
-            found.append(Mark(text.find(b"\n", mark.at) + 1, "own"))
-    return found
 
 
 class Steps:
@@ -167,5 +142,6 @@ class Steps:
 
     def finish(self) -> list[JobOutput]:
         """Return the runs and the steps of other programs in the order of their beginnings."""
-        found = [facts for step in self._all for facts in step.finish()]
+        ordered = sorted(self._all, key=lambda step: step.first)
+        found = [facts for step in ordered for facts in step.finish()]
         return found or [JobOutput(files=[self._file])]

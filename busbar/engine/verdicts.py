@@ -224,7 +224,11 @@ def dips(judged: Iterable[Judged]) -> Iterator[Dip]:
     for rows in series.values():
         end = max(rows, key=lambda each: each.reading.nbytes)
         last, peak = end.reading, max((each.reading for each in rows), key=lambda r: r.value)
-        if last.value < _DIP * peak.value and end.verdict is not Verdict.PASS:
+        # Sizes that are nearly the same scatter. Rates that no longer fall at the end are those
+        # of another algorithm, which a band would know.
+        after = [each.reading.value for each in rows if each.reading.nbytes > peak.nbytes]
+        falls = last.nbytes >= 2 * peak.nbytes and (end.expectation or last.value <= min(after))
+        if falls and last.value < _DIP * peak.value and end.verdict is not Verdict.PASS:
             yield Dip(
                 last.value / peak.value,
                 last.nbytes / peak.value * 1e-3,

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +14,7 @@ from busbar.engine.job_output import ExitStatus, JobOutput, Occurrence, Setting
 from busbar.engine.reading import Confidence, Evidence, Reading
 from busbar.engine.run import Run
 from busbar.engine.verdicts import Judged
+from busbar.parse import numbers
 from busbar.parse.events import Error
 from busbar.site.model import NodeType, Site
 from busbar.verdict import Verdict
@@ -91,6 +93,10 @@ def degraded(summary: str, *seen: Shown, certain: bool = True, id_: str = "") ->
     return finding(summary, *seen, certain=certain, effect=Verdict.DEGRADED, id_=id_)
 
 
+_PID = re.compile(r"\w:(\d{1,18})[ :]")
+"""Of the process that NCCL, UCX and Open MPI write before a line."""
+
+
 def _is_before(line: Evidence, other: Evidence) -> bool:
     return line.file == other.file and line.line < other.line
 
@@ -130,13 +136,18 @@ class Context:
     def may_end(self, own: Evidence) -> bool:
         """Return whether the input leaves open if a message is of the program that measured.
 
-        It is before the first line of that program: it can be of the same launch, or of a
-        program that failed before.
+        It is before the last result and names no process of that program: it can be survived, or
+        of a program that failed before or beside it.
         """
-        start = next(iter(self.facts.launches), None)
-        started = self._started_by
-        own_launch = started and _is_before(started, own)
-        return bool(start and _is_before(own, start) and not own_launch)
+        if not self.facts.readings or self.ends(own):
+            return False
+        started, start = self._started_by, next(iter(self.facts.launches), None)
+        if started and start and _is_before(started, own) and _is_before(own, start):
+            return False
+        if start and _is_before(own, start):
+            return True
+        processes = {pid for _, pid in self.facts.processes}
+        return not any(numbers.count(pid) in processes for pid in _PID.findall(own.text))
 
     @property
     def results(self) -> list[Evidence]:

@@ -9,13 +9,14 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
 from busbar.engine.answer import contradictions
-from busbar.engine.job_output import JobOutput, Occurrence
+from busbar.engine.job_output import UNNAMED, JobOutput, Occurrence
 from busbar.engine.reading import Evidence, Reading
 from busbar.explain.catalog import SHOWN_BY_MESSAGES, cause, declare
 from busbar.explain.rules import Context, Finding, failure, finding
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.parse.messages import pattern
+from busbar.parse.owners import is_of_a_training
 from busbar.verdict import Verdict
 
 declare("above-limit", "invalid-reading", "below-band-unexplained")
@@ -89,7 +90,7 @@ def rank_died(context: Context) -> Finding | None:
         whole = facts.readings or facts.finished or facts.step
         deaths += [
             s
-            for s in facts.seen("trouble") + (facts.seen("severe") if whole else [])
+            for s in facts.seen("trouble") + (_severe(facts) if whole else [])
             if not whole or (context.ends(s.evidence) and not _TEARDOWN.search(s.evidence.text))
         ]
     status = facts.exit_status
@@ -106,6 +107,14 @@ def rank_died(context: Context) -> Finding | None:
     first = deaths[0].evidence.text if deaths else errors[0][0].text if errors else ""
     summary = first.strip() or f"exit status {status.code if status else ''}"
     return failure(summary, *lines, _reason(facts, lines), certain=False)
+
+
+def _severe(facts: JobOutput) -> list[Occurrence]:
+    """Return severe lines; of a program that only its words show, those with such words."""
+    lines = facts.seen("severe")
+    if facts.step != UNNAMED:
+        return lines
+    return [each for each in lines if is_of_a_training(each.evidence.text)]
 
 
 def _went_on(facts: JobOutput) -> list[Evidence]:

@@ -184,7 +184,8 @@ def _falling(readings: list[Reading]) -> tuple[Reading, Reading] | None:
         if len(curve) < 3:
             continue
         peak, last = max(curve, key=lambda r: r.value), curve[-1]
-        if last is not peak and last.value < _FALL * peak.value:
+        # Sizes that are nearly the same scatter.
+        if last.nbytes >= 2 * peak.nbytes and last.value < _FALL * peak.value:
             return peak, last
     return None
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -19,8 +18,6 @@ MOST_STREAMS = 32
 _HEAD_LINES = 4000
 _SHARE = 0.95
 """So many of the first lines have a prefix if a collector writes it."""
-_FEWEST = 2
-"""Lines that show a stream."""
 _TIME = r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* |[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d )?"
 _NAME = r"[A-Za-z][\w./@-]{0,200}"
 _FORMS = (rf"{_NAME} +\|", rf"\[{_NAME}\]", rf"{_NAME}:", rf"{_NAME} {_NAME}(?:\[\d+\])?:")
@@ -35,8 +32,8 @@ _NO_NAME = re.compile(
 
 # ---- what shows whose line it is
 _START = (
-    r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* )?"
-    r"(?:[ \t]*\d{1,7}: ?|\[[^\]\s]{1,80}\](?:<\w{1,9}>)?:? ?|[\w./-]{1,80}[:|] ?)?"
+    rf"{_TIME}(?:(?:{'|'.join(_FORMS)}) )?"
+    r"(?:[ \t]*\d{1,7}: ?|\[[^\]\s]{1,80}\](?:<\w{1,9}>)?:? ?)?"
 )
 _TABLE = (
     r"#[ \t]*(?:nThread|(?:nccl|rccl)-tests|OSU[ \t]|Collective test s|Using devices|Rank +\d+ )"
@@ -51,25 +48,15 @@ _WORDS = (
     r"|\[rank\d+\]:|\[Rank \d+\]|\bloss\W{0,3}\d"
 )
 """Of the runtimes of trainings."""
-_PROCESS = (
-    r"(?P<nccl>[\w.-]{1,255}:\d{1,18}):\d{1,18}(?::\d{1,18})? ?\[-?\d+\] NCCL"
-    r"|\d\] {1,9}\[(?P<ucx>[\w.-]{0,200}[A-Za-z][\w.-]{0,200}:\d{1,18}) {0,9}(?::\d{1,18}){1,2}\]"
-)
-"""Of NCCL and of UCX."""
-_MARK = re2.compile(
-    (
-        rf"(?m)(?P<command>^{_LAUNCH})"
-        rf"|(?P<own>^{_START}(?:{_TABLE}|#[ \t]|\{{\"(?:event|placed)\""
-        r"|[ \t]*\d+[ \t]+[\d.]+[ \t]*$"
-        r"|[ \t]*\d+[ \t]+\d+[ \t]+(?:u?int|b?fp|b?float|double|half)))"
-        rf"|(?P<other>{_WORDS})|{_PROCESS}"
-    ).encode(),
-    options(),
-)
+_ROWS = r"[ \t]*\d+[ \t]+[\d.]+[ \t]*$|[ \t]*\d+[ \t]+\d+[ \t]+(?:u?int|b?fp|b?float|double|half)"
+_OWN = rf"(?m)^{_START}(?:{_TABLE}|#[ \t]|\{{\"(?:event|placed)\"|{_ROWS})"
+_OWN_LINE = re2.compile(_OWN.encode(), options())
 _OTHER = re2.compile(_WORDS.encode(), options())
 _COMMAND = re2.compile(rf"(?m)^{_LAUNCH}".encode(), options())
 _BENCHMARK = re2.compile(rf"(?m)^{_START}(?:{_TABLE})".encode(), options())
-_ANY_PROCESS = re2.compile(_PROCESS.encode(), options())
+_UCX = re.compile(rb"\d\] {1,9}\[([\w.-]{1,200}:\d{1,18}) {0,9}(?::\d{1,18}){1,2}\]")
+_NCCL = re.compile(rb"([\w.-]{1,255}:\d{1,18}):\d{1,18}(?::\d{1,18})?$")
+_MOST_PROCESSES = 4096
 _RANK = re.compile(
     rb"#[ \t]+Rank +\d+ .{0,80}?Pid +(?P<pid>\d+) on +(?P<host>[\w.-]+)"
     rb'|"event": ?"rank".{0,400}?"host": ?"(?P<name>[^"]*)", ?"pid": ?(?P<number>\d+)'
@@ -98,7 +85,11 @@ class Owners:
         self._in_python = False
         self._pids: set[bytes] = set()
         self._hosts: set[bytes] = set()
-        self._own_shown = False
+        self._own: set[bytes] = set()
+        """Processes that the table lists, as they are before a line."""
+        self._foreign: set[bytes] = set()
+        self._leaves: dict[str, re2.Expression] = {}
+        """By whose line the last one is: what the first line of another can have."""
 
     def learn(self, text: bytes) -> None:
         """Learn which processes are those of the benchmark."""
@@ -107,56 +98,101 @@ class Owners:
         for rank in _RANK.finditer(text) if self.benchmark else ():
             self._pids.add(rank["pid"] or rank["number"])
             self._hosts.add(_short(rank["host"] or rank["name"]))
-        if self._pids and not self._own_shown:
-            seen = _ANY_PROCESS.finditer(text)
-            self._own_shown = any(_process(each)[1] in self._pids for each in seen)
-
-    def shows_another(self, text: bytes) -> bool:
-        """Return whether a block has words or a process of another program than a benchmark."""
-        if not self._in_python and _OTHER.search(text):
-            return True
-        return bool(self._pids) and any(map(self._is_foreign, _ANY_PROCESS.finditer(text)))
+        seen = _processes(text) if self._pids else set()
+        self._own |= {each for each in seen if each.rpartition(b":")[2] in self._pids}
+        # Some tables are posted with lines of other runs of the same test, on the same hosts.
+        self._foreign |= {
+            each
+            for each in seen - self._own
+            if self._own or _short(each.rpartition(b":")[0]) not in self._hosts
+        }
+        self._leaves = {
+            "own": _any_of("" if self._in_python else _WORDS, self._foreign),
+            "other": _any_of(_OWN, self._own),
+        }
 
     @staticmethod
-    def shows_command(text: bytes) -> bool:
-        """Return whether a block has a command that launches a program."""
-        return _COMMAND.search(text) is not None
+    def has_words(text: bytes) -> bool:
+        """Return whether a block has words that no benchmark prints."""
+        return _OTHER.search(text) is not None
 
-    def _is_foreign(self, process: re2.Match) -> bool:
-        """Return whether a process is none that the table lists.
+    def marks(self, text: bytes, last: str) -> Iterator[Mark]:
+        """Yield the lines of a block that are of another program than the one before.
 
-        Some tables are posted with lines of other runs of the same test, whose hosts are the same.
+        ``last`` is ``own`` or ``other``; empty before the first line of a file.
         """
-        host, pid = _process(process)
-        return pid not in self._pids and (self._own_shown or host not in self._hosts)
+        at = 0
+        while mark := self._next(text, at, last):
+            end = _end(text, mark.at)
+            if mark.kind == "launch":
+                following = self._next(text, end, "") if self.benchmark else None
+                mark = Mark(mark.at, following.kind if following else "new")
+            yield mark
+            at, began, last = end, last == "own", "own" if mark.kind == "own" else "other"
+            # A row of a table can be cut by the line of another process, and what follows in the
+            # next line shows nothing.
+            if mark.kind == "process" and began and self._leaves["other"].search(text, at):
+                last = "own"
+                yield Mark(at, last)
 
-    def marks(self, text: bytes) -> Iterator[Mark]:
-        """Yield the lines of a block that show whose they are."""
-        for found in _MARK.finditer(text):
-            kind = found.lastgroup.decode()
-            begin = text.rfind(b"\n", 0, found.start() + 1) + 1
-            if kind == "command":
-                end = text.find(b"\n", begin)
-                line = text[begin : end if end >= 0 else len(text)]
-                command = parse_command(decode(line))
-                script = _SCRIPT.search(line)
-                kind = "own" if command and command.program else "new" if script else "launch"
-            elif not self.benchmark or (kind == "other" and self._in_python):
-                continue
-            elif kind in ("nccl", "ucx"):
-                if not self._pids:
-                    continue
-                kind = "process" if self._is_foreign(found) else "own"
-            yield Mark(begin, kind)
+    def _next(self, text: bytes, at: int, last: str) -> Mark | None:
+        """Return the next line that shows that it is not of the same program as the last."""
+        searches = [self._leaves[each] for each in ("own", "other") if last in ("", each)]
+        if not self.benchmark:
+            searches = [_COMMAND]
+        while at < len(text) and (
+            hits := [hit.start() for each in searches if (hit := each.search(text, at))]
+        ):
+            begin = text.rfind(b"\n", 0, min(hits) + 1) + 1
+            kind = self._kind(text[begin : _end(text, begin)].rstrip(b"\n"))
+            if kind and kind != last:
+                return Mark(max(begin, at), kind)
+            at = _end(text, max(begin, at))
+        return None
+
+    def _kind(self, line: bytes) -> str:
+        if _COMMAND.search(line):
+            command = parse_command(decode(line))
+            if command and command.program:
+                return "own"
+            return "new" if _SCRIPT.search(line) else "launch"
+        if _OWN_LINE.search(line):
+            return "own"
+        if not self._in_python and _OTHER.search(line):
+            return "other"
+        processes = _processes(line)
+        if processes & self._foreign:
+            return "process"
+        return "own" if processes & self._own else ""
+
+
+def _end(text: bytes, at: int) -> int:
+    """Return where the line after the one at a place begins."""
+    return (text.find(b"\n", at) + 1) or len(text)
+
+
+def _any_of(words: str, processes: set[bytes]) -> re2.Expression:
+    parts = [f"(?m:^{_LAUNCH})", *([f"(?:{words})"] if words else [])]
+    parts += [
+        re2.escape(each.decode("latin-1") + ":") for each in sorted(processes)[:_MOST_PROCESSES]
+    ]
+    return re2.compile("|".join(parts).encode("latin-1"), options())
+
+
+def _processes(text: bytes) -> set[bytes]:
+    """Return ``host:pid`` of the processes of which NCCL and UCX write before a line."""
+    tokens = {line.partition(b" [")[0].rpartition(b" ")[2] for line in text.split(b"\n")}
+    found = {nccl[1] for nccl in map(_NCCL.search, tokens) if nccl}
+    return found | set(_UCX.findall(text) if b"UCX" in text else ())
+
+
+def is_of_a_training(line: str) -> bool:
+    """Return whether a line has words that no benchmark prints."""
+    return _OTHER.search(line.encode()) is not None
 
 
 def _short(host: bytes) -> bytes:
     return host.split(b".", 1)[0]
-
-
-def _process(found: re2.Match) -> tuple[bytes, bytes]:
-    host, _, pid = found[found.lastindex].rpartition(b":")
-    return _short(host), pid
 
 
 def stream_of(line: bytes) -> bytes | None:
@@ -173,7 +209,9 @@ def has_streams(text: bytes) -> bool:
     found = [prefix for prefix in map(_PREFIX.match, lines) if prefix]
     if len(found) < _SHARE * len(lines) or len({prefix.lastindex for prefix in found}) != 1:
         return False
-    names = Counter(stream_of(prefix[0]) or b"" for prefix in found)
-    return 1 < len(names) <= MOST_STREAMS and all(
-        count >= _FEWEST and name and not _NO_NAME.fullmatch(name) for name, count in names.items()
+    names = {stream_of(prefix[0]) or b"" for prefix in found}
+    # Without a benchmark there is nothing to tell another program from.
+    return 1 < len(names) <= MOST_STREAMS and (
+        all(name and not _NO_NAME.fullmatch(name) for name in names)
+        and _BENCHMARK.search(text) is not None
     )

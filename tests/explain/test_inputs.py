@@ -219,7 +219,7 @@ def test_wrapped_logs(wrap: Callable[[str], str]) -> None:
         *nccl_table({1 << 28: 120.0, 1 << 30: 130.0}).splitlines()[:-2],
         "# Out of bounds values : 0 OK",
         "",
-        "n1:4711:4720 [0] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space"
+        "node0:1000:4720 [0] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space"
         " left on device",
     ]
     plain = run("\n".join(lines) + "\n")
