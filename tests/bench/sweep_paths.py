@@ -296,6 +296,7 @@ CASES: dict[str, Paths] = {
     "2:1, no faults": replace(FULL, over=2, faults=False),
     "non-blocking, no faults, limit": replace(FULL, faults=False, limit=True),
     "1.5:1, 64 nodes on leaves of 16": replace(FULL, nodes=64, leaf_size=16, over=1.5),
+    **{f"2:1, {count} rounds": replace(FULL, over=2, rounds=count) for count in (4, 6, 12)},
     "10,000 nodes, 2 rails, 1.5:1": replace(FULL, nodes=10_000, rails=2, over=1.5),
     "10,000 nodes, 2 rails": replace(FULL, nodes=10_000, rails=2),
 }

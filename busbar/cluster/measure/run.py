@@ -285,9 +285,8 @@ class SweepRunner:
         least = self._least(rows)
         self.outcome.judged = any(not row.inside and row.nic in least for row in rows)
         planned = max((row.round for row in self._plan), default=0)
-        results = Results(tuple(rows), ())
-        request = self._request
-        return analyse(results, request.topology, least, request.tolerance, planned)
+        judged_by = (self._request.topology, least, self._request.tolerance)
+        return analyse(Results(tuple(rows), ()), *judged_by, planned)
 
     def _least(self, rows: Sequence[MeasuredPair]) -> Mapping[str | None, Least]:
         """Return what pairs of nodes and links inside them must reach."""

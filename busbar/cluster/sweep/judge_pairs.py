@@ -139,7 +139,7 @@ class Judge:
 
         Of two leaves nobody knows it, and no fabric is built with less than a quarter.
         """
-        if len(np.unique(self.leaf[pairs.a[crossing]])) <= PATH:
+        if len(np.union1d(self.leaf[pairs.a[crossing]], self.leaf[pairs.b[crossing]])) <= PATH:
             return np.zeros(len(pairs), bool)
         hidden = crossing & ~paths.shows_ends(cut)
         return hidden & (paths.ends - paths.rates < math.log(_MOST_SHARED) - cut)
@@ -153,18 +153,15 @@ class Judge:
         located = _located(one, self.tests)
         if one.relative:
             found.scores = located.scores
-        if (
-            one.relative
-            and not found.nodes
-            and (note := _faster(one.residuals, one.rates, one.cut))
-        ):
-            found.open.append(note)
-        if one.relative and (note := _mixed(one.rates, located.candidates)):
-            if not found.nodes:
-                found.open.append(note)
-            return explained
+            mixed = _mixed(one.rates, located.candidates)
+            notes = _faster(one.residuals, one.rates, one.cut), mixed
+            found.open += [note for note in notes if note and not found.nodes]
+            if mixed:
+                return explained
         for culprit in located.culprits:
-            text = evidence.of_node(one.rates, culprit, located.candidates, one.expected)
+            mine = one.shows & ((one.rates.a == culprit.end) | (one.rates.b == culprit.end))
+            rates = one.rates.where(one.shows) if mine.sum() >= FEWEST else one.rates
+            text = evidence.of_node(rates, culprit, located.candidates, one.expected)
             found.nodes.setdefault(culprit.end, text)
             found.common |= {culprit.end} if culprit.common else set()
         found.suspects |= set(located.suspects)

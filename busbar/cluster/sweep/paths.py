@@ -113,10 +113,8 @@ def model(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Paths:
 
 def _of_ends(rates: Floats, inner: Bools, generation: Ints, low: Ints, high: Ints) -> Floats:
     """Return what the ends of each reading reach: as inner pairs of the slower generation."""
-    of = np.full(int(generation.max()) + 1, np.nan)
-    for one in range(len(of)):
-        theirs = inner & (low == one) & (high == one)
-        of[one] = np.median(rates[theirs]) if theirs.any() else np.nan
+    own = [inner & (low == one) & (high == one) for one in range(int(generation.max()) + 1)]
+    of = np.array([np.median(rates[theirs]) if theirs.any() else np.nan for theirs in own])
     found = np.fmin(of[low], of[high])
     return np.where(inner | np.isnan(found), rates, found)
 
