@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup dev check test test-fast lint lock licenses coverage bench published fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
+.PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench published fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -61,6 +61,9 @@ spack-verify: setup ## solve every lock again and compare; audit and lint the re
 spack-lock: setup ## solve again and write the locks (ENVS=...)
 	@ci/spack/setup.sh
 	@ci/spack/lock.sh $(ENVS)
+
+pins: setup ## print which packages of the Spack locks are behind their newest release, deprecated or vulnerable; without a network
+	@$(BIN)/python -m ci.spack.versions
 
 spack-externals: setup ## find this machine's compiler, CUDA, ROCm, EFA, Slurm, Cray MPICH for Spack (SITE=, GCC=gcc-13, TARGET=zen3)
 	@ci/spack/setup.sh

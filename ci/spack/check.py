@@ -25,7 +25,7 @@ from busbar.site import systems
 from busbar.site.manifests import shared
 from busbar.spack import Lock, LockedPackage, load
 
-from . import inputs
+from . import inputs, versions
 from .manifest import Manifest
 
 # Two builds of one of these in a job cause failures that are hard to find.
@@ -66,6 +66,7 @@ def judge(manifest: Manifest) -> LockVerdict:
         *_pins(manifest, lock),
         *_single(lock),
         *_compilers(lock),
+        *(what for name, what in versions.defects(lock) if name not in versions.known()["kept"]),
     ]
     if own:
         found += _system(manifest, system)

@@ -18,7 +18,7 @@ from busbar.site.delivery import Delivery
 from busbar.site.manifests import environments, shared
 from busbar.site.stacks import environment_directory, environment_name
 from busbar.site.systems import BASE
-from ci.spack import check, gpu_aware_source, manifest
+from ci.spack import check, gpu_aware_source, manifest, versions
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages/spack_repo/busbar/packages"
@@ -66,6 +66,29 @@ def test_the_locks_are_what_their_manifests_and_the_mission_ask_for(
     verdicts = {name_of(each): check.judge(each) for each in MANIFESTS}
     sound = check.LockVerdict((), made_for="")
     assert {name: verdict for name, verdict in verdicts.items() if verdict != sound} == {}
+
+
+def test_no_lock_is_deprecated_or_vulnerable_unless_it_is_named() -> None:
+    """The check refuses all others; what no lock needs any more must not stay named."""
+    found = {name for each in MANIFESTS for name, _ in versions.defects(load(each.lock))}
+    assert found == set(versions.known()["kept"])
+    assert found == {"ca-certificates-mozilla", "cmake", "libxml2", "openssl", "xz"}
+    built = {n.name for m in MANIFESTS for n in load(m.lock).nodes.values() if n.prefix is None}
+    own = {"gcc-runtime", "gpu-aware-mpi", "rccl-tests"}  # without releases
+    assert versions.known()["packages"].keys() == built - own
+
+
+def test_versions_are_compared_by_number() -> None:
+    table = {
+        ("5.6.3", "5.8.3"): "2 minor",
+        ("2.28.7-1", "2.29.7-1"): "1 minor",
+        ("3.6.9", "3.6.10"): "1 patch",
+        ("6.0", "6.0.1"): "1 patch",
+        ("3.6.3", "3.6.3"): "",
+        ("1.22.0", "1.20.1"): "",
+        ("2025-08-12", "2026-03-19"): "1 major",
+    }
+    assert {pair: versions.behind(*pair) for pair in table} == table
 
 
 def test_the_locks_were_made_with_the_pinned_spack() -> None:

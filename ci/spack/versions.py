@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: MIT
+"""Print which packages of the locks are behind, from `versions.yaml`; needs no network.
+
+$ python -m ci.spack.versions
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from busbar.data import SITES
+from busbar.site.manifests import STACKS
+from busbar.spack import FILE, Lock, load
+
+_PARTS = ("major", "minor", "patch", "build")
+
+
+@lru_cache
+def known() -> Mapping[str, Any]:
+    """Return what is known of versions."""
+    data: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text())
+    return data
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))
+
+
+def behind(version: str, newest: str) -> str:
+    """Return by how much a version is behind, as in ``2 minor``; empty if it is not."""
+    own, other = _numbers(version), _numbers(newest)
+    for part, old, new in zip(_PARTS, own, other, strict=False):
+        if old != new:
+            return f"{new - old} {part}" if new > old else ""
+    return f"1 {_PARTS[len(own)]}" if len(own) < len(other) <= len(_PARTS) else ""
+
+
+def _at_run_time(lock: Lock) -> set[str]:
+    """Return the hashes of what is linked or run by the roots."""
+    found: set[str] = set()
+    waiting = [*lock.roots.values()]
+    while waiting:
+        if (key := waiting.pop()) not in found:
+            found.add(key)
+            edges = lock.nodes[key].raw.get("dependencies", ())
+            kinds = [(edge["hash"], {*edge["parameters"]["deptypes"]}) for edge in edges]
+            waiting += [key for key, kind in kinds if kind & {"link", "run"}]
+    return found
+
+
+def defects(lock: Lock) -> Iterator[tuple[str, str]]:
+    """Yield each package that Spack builds in a deprecated or vulnerable version, and why."""
+    at_run_time = _at_run_time(lock)
+    for key, node in lock.nodes.items():
+        entry = known()["packages"].get(node.name, {}) if node.prefix is None else {}
+        if node.version in entry.get("deprecated", ()):
+            yield node.name, f"{node.name}@{node.version} is deprecated by its recipe"
+        for cve, fixed in entry.get("fixed", {}).items() if key in at_run_time else ():
+            if behind(node.version, fixed):
+                yield node.name, f"{node.name}@{node.version} has {cve}, which {fixed} fixes"
+
+
+def main() -> None:
+    """Print each package of which a committed lock has another version than the newest."""
+    locks = [load(path) for path in sorted((SITES / STACKS).rglob(FILE))]
+    nodes = [node for lock in locks for node in lock.nodes.values() if node.prefix is None]
+    for name, version in sorted({(node.name, node.version) for node in nodes}):
+        newest = known()["packages"].get(name, {}).get("newest", "")
+        if how := behind(version, newest):
+            print(f"{name} {version}: {newest} is the newest, {how} behind")
+    for name, line in sorted({each for lock in locks for each in defects(lock)}):
+        print(f"{line}; kept: {known()['kept'].get(name, 'no')}")
+
+
+if __name__ == "__main__":
+    main()
