@@ -145,10 +145,7 @@ def _recipe_of(manifest: Manifest, package: str) -> list[Path]:
     for repository in manifest.repositories.values():
         directory = repository / "packages" / package.replace("-", "_")
         if (recipe := directory / _RECIPE).is_file():
-            nodes = list(ast.walk(_parsed(recipe)))
-            words = [x.value for x in nodes if isinstance(x, ast.Constant)]
-            words += [x.module for x in nodes if isinstance(x, ast.ImportFrom)]
-            texts = [word for word in words if isinstance(word, str)]
+            texts = _texts(read_text(recipe, _MOST_BYTES), recipe)
             found += [x for x in directory.rglob("*.py") if "__pycache__" not in x.parts]
             found += [
                 file
@@ -164,17 +161,26 @@ def _name_in(file: Path, directory: Path, text: str) -> bool:
     return any(part in text for part in parts)
 
 
-def _parsed(recipe: Path) -> ast.Module:
-    return _tree(read_text(recipe, _MOST_BYTES), recipe)
+@lru_cache
+def _texts(recipe: str, path: Path) -> frozenset[str]:
+    """Return the texts in a recipe, and the modules that it imports."""
+    nodes = list(ast.walk(_parsed(recipe, path)))
+    words = [x.value for x in nodes if isinstance(x, ast.Constant)]
+    words += [x.module for x in nodes if isinstance(x, ast.ImportFrom)]
+    return frozenset(word for word in words if word and isinstance(word, str))
+
+
+def _parsed(recipe: str, path: Path) -> ast.Module:
+    try:
+        return ast.parse(recipe)
+    except (SyntaxError, ValueError) as error:
+        where, hint = str(path), "correct the recipe"
+        raise BusbarError(f"invalid Python: {error}", where=where, hint=hint) from error
 
 
 @lru_cache
-def _tree(text: str, recipe: Path) -> ast.Module:
-    try:
-        return ast.parse(text)
-    except (SyntaxError, ValueError) as error:
-        where, hint = str(recipe), "correct the recipe"
-        raise BusbarError(f"invalid Python: {error}", where=where, hint=hint) from error
+def _meaning(recipe: str, path: Path) -> bytes:
+    return json.dumps(_program(_parsed(recipe, path))).encode()
 
 
 def _program(part: Any) -> Any:
@@ -242,7 +248,7 @@ def assigned(path: Path) -> dict[str, str]:
 def _text(path: Path, *, hide_sums: bool = False) -> str:
     text = path.read_bytes()
     if path.suffix == ".py":
-        text = json.dumps(_program(_parsed(path))).encode()
+        text = _meaning(read_text(path, _MOST_BYTES), path)
     if hide_sums:  # those of the sources, which are inputs themselves
         text = re.sub(rb"'[0-9a-f]{64}'", b"''", text)
     return hashlib.sha256(text).hexdigest()
