@@ -18,6 +18,7 @@ from busbar.parse.events import Error, Rank
 from busbar.parse.messages import pattern
 from busbar.parse.owners import is_of_a_training
 from busbar.verdict import Verdict
+from busbar.words import counted
 
 declare("above-limit", "invalid-reading", "below-band-unexplained")
 
@@ -34,7 +35,7 @@ def timeout(context: Context) -> Iterator[Finding]:
     It says nothing of the machine if other programs took the CPUs.
     """
     facts = context.facts
-    if not _timed_out(facts):
+    if not _timed_out(facts) or _waited_for(facts):
         return
     status = facts.exit_status
     present = {rank.rank for rank, _ in facts.events_of(Rank)}
@@ -74,6 +75,8 @@ _TRACEBACK = 20
 def rank_died(context: Context) -> Finding | None:
     """Launchers report a signal, an abort or an exit code, or the exit status is not 0."""
     facts = context.facts
+    if first := _waited_for(facts):
+        return failure(*first, certain=False)
     ignored = _went_on(facts)
     kinds = [kind for kind in facts.messages if kind.startswith(("died", "tests.failure"))]
     found = [s for kind in kinds for s in facts.seen(kind) if s.evidence not in ignored]
@@ -107,6 +110,44 @@ def rank_died(context: Context) -> Finding | None:
     first = deaths[0].evidence.text if deaths else errors[0][0].text if errors else ""
     summary = first.strip() or f"exit status {status.code if status else ''}"
     return failure(summary, *lines, _reason(facts, lines), certain=False)
+
+
+_WAITS = re.compile(r"(?i)watchdog|heartbeat|NCCL|collective|dump signal")
+"""Words with which PyTorch says that a rank waited for others."""
+_OF_THE_GROUP = re.compile(
+    r"(?i)Dist\w*Error|ChildFailed|NCCL|gloo|watchdog|time(?:d )?[ -]?out|abort|collective"
+    r"|connection|rendezvous|barrier|socket|SystemExit|KeyboardInterrupt"
+)
+"""Words of exceptions that other ranks bring about."""
+_RANK = re.compile(r"(?:\[(?:rank|default)?(?P<rank>\d{1,7})\]:|^\s*(?P<srun>\d{1,7}): )")
+_CLOCK = re.compile(r"\b\d\d:\d\d:\d\d\b")
+
+
+def _waited_for(facts: JobOutput) -> tuple[str, Evidence, Evidence] | None:
+    """Return the exception of a rank for which the others waited, and where a watchdog ended them.
+
+    It is the first failure wherever it stands: ranks that wait raise nothing of their own.
+    """
+    waits = facts.seen("timeout")
+    ignored = _went_on(facts)
+    raised = [
+        each
+        for each in facts.seen("died.message")
+        if _PYTHON_ERROR.match(each["text"])
+        and not _OF_THE_GROUP.search(each["text"])
+        and each.evidence not in ignored
+    ]
+    if not raised or not waits or not all(_WAITS.search(each["text"]) for each in waits):
+        return None
+    own, end = raised[0], waits[0].evidence
+    rank = _RANK.search(own.evidence.text)
+    who = f"rank {rank['rank'] or rank['srun']}" if rank else "a rank"
+    ended = {each["rank"] for each in facts.seen("torch.watchdog")}
+    others = counted(len(ended), "rank") if ended else "others"
+    clocks = [_CLOCK.search(line.text) for line in (own.evidence, end)]
+    at, until = (f" at {clock[0]}" if clock else "" for clock in clocks)
+    summary = f"{who} raised {own['text'].strip()}{at}; {others} waited for it until the watchdog"
+    return f"{summary} ended them{until}", own.evidence, end
 
 
 def _severe(facts: JobOutput) -> list[Occurrence]:
