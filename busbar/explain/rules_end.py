@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from busbar.engine.answer import contradictions
@@ -75,8 +75,8 @@ _TRACEBACK = 20
 def rank_died(context: Context) -> Finding | None:
     """Launchers report a signal, an abort or an exit code, or the exit status is not 0."""
     facts = context.facts
-    if first := _waited_for(facts):
-        return failure(*first, certain=False)
+    if root := _waited_for(facts):
+        return failure(*root, certain=False)
     ignored = _went_on(facts)
     kinds = [kind for kind in facts.messages if kind.startswith(("died", "tests.failure"))]
     found = [s for kind in kinds for s in facts.seen(kind) if s.evidence not in ignored]
@@ -187,7 +187,8 @@ def _reason(facts: JobOutput, lines: Sequence[Evidence]) -> Evidence | None:
             "torch.watchdog",
             "Watchdog caught collective",
             r"\[(?P<group>[^\[\]]*?) ?Rank (?P<rank>\d{1,18})\] .*?Watchdog caught collective.*?"
-            r"SeqNum=(?P<number>\d{1,18}), OpType=(?P<operation>\w+)",
+            r"SeqNum=(?P<number>\d{1,18}), OpType=(?P<operation>\w+)"
+            r"(?:, NumelIn=)?(?P<size>(?:(?<=NumelIn=)\d{1,18})?)",
         )
     ],
 )
@@ -199,17 +200,31 @@ def watchdog(context: Context) -> Finding | None:
     for timeouts in groups.values():
         # A rank can time out more than once; its first collective is the one that hung.
         first = {each["rank"]: each for each in reversed(timeouts)}
-        if len({(each["number"], each["operation"]) for each in first.values()}) < 2:
+        at = Counter(map(_collective, first.values()))
+        if len(at) < 2:
             continue
-        lagging = min(first.values(), key=lambda each: numbers.count(each["number"]))
-        leading = max(first.values(), key=lambda each: numbers.count(each["number"]))
+        # The rank that is behind, or else the one that is alone, differs from the others.
+        order = sorted(
+            first.values(), key=lambda each: (numbers.count(each["number"]), at[_collective(each)])
+        )
+        lagging, leading = order[0], order[-1]
         summary = (
-            f"rank {lagging['rank']} is at {lagging['operation']} {lagging['number']},"
-            f" rank {leading['rank']} at {leading['operation']} {leading['number']}"
+            f"rank {lagging['rank']} is at {_collective(lagging)},"
+            f" rank {leading['rank']} at {_collective(leading)}"
         )
         certain = lagging["number"] == leading["number"]
         return failure(summary, lagging, leading, certain=certain)
     return None
+
+
+_UNEVEN = re.compile("ALLTOALL|SEND|RECV|COALESCED|^GATHER|^SCATTER")
+"""Operations whose ranks can have different sizes."""
+
+
+def _collective(seen: Occurrence) -> str:
+    same = seen["size"] and not _UNEVEN.search(seen["operation"])
+    size = f" of {seen['size']} elements" if same else ""
+    return f"{seen['operation']} {seen['number']}{size}"
 
 
 @cause("collective-mismatch")

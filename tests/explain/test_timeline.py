@@ -48,3 +48,11 @@ def test_a_rank_that_waited_raises_what_others_bring_about() -> None:
         assert [cause.id for cause in run("\n".join(lines) + "\n").causes][:1] == ["timeout"], (
             lines
         )
+
+
+def test_a_rank_with_another_size_is_named() -> None:
+    lines = [CONSEQUENCES[0].format(rank) for rank in range(1, 6)]
+    lines[3] = lines[3].replace("NumelIn=4", "NumelIn=3")
+    (cause,) = run("\n".join(lines) + "\n").causes
+    assert (cause.id, cause.confidence) == ("collective-mismatch", "certain")
+    assert cause.summary.startswith("rank 4 is at ALLREDUCE 812 of 3 elements, rank")
