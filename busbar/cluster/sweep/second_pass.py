@@ -74,15 +74,22 @@ def _next(nodes: deque[int], known: set[int], taken: set[int], count: int) -> li
 
 
 def plan_suspects(pairs: Iterable[SuspectPair], first_round: int) -> list[PlannedPair]:
-    """Return rounds in which every suspect pair measures; no node is in a round twice."""
+    """Return rounds in which every suspect pair measures; no node is in a round twice.
+
+    Between two readings of a pair others have a round, as something may disturb it for a while.
+    """
     rounds: list[set[str]] = []
-    rows: list[PlannedPair] = []
+    chosen: list[tuple[int, SuspectPair]] = []
+    free: Counter[SuspectPair] = Counter()
     for pair in pairs:
-        number = 0
+        number = free[pair]
         while number < len(rounds) and rounds[number] & {pair.a, pair.b}:
             number += 1
-        if number == len(rounds):
-            rounds.append(set())
+        rounds += [set() for _ in range(number + 1 - len(rounds))]
         rounds[number] |= {pair.a, pair.b}
-        rows.append(PlannedPair(first_round + number, pair.a, pair.b))
+        free[pair] = number + 2
+        chosen.append((number, pair))
+    used = sorted({number for number, _ in chosen})
+    place = {number: first_round + at for at, number in enumerate(used)}
+    rows = [PlannedPair(place[number], pair.a, pair.b) for number, pair in chosen]
     return sorted(rows, key=lambda row: row.round)
