@@ -53,6 +53,7 @@ _OWN = rf"(?m)^{_START}(?:{_TABLE}|#[ \t]|\{{\"(?:event|placed)\"|{_ROWS})"
 _OWN_LINE = re2.compile(_OWN.encode(), options())
 _OTHER = re2.compile(_WORDS.encode(), options())
 _COMMAND = re2.compile(rf"(?m)^{_LAUNCH}".encode(), options())
+_TABLE_WORDS = re2.compile(_TABLE.encode(), options())
 _BENCHMARK = re2.compile(rf"(?m)^{_START}(?:{_TABLE})".encode(), options())
 _UCX = re.compile(rb"\d\] {1,9}\[([\w.-]{1,200}:\d{1,18}) {0,9}(?::\d{1,18}){1,2}\]")
 _NCCL = re.compile(rb"([\w.-]{1,255}:\d{1,18}):\d{1,18}(?::\d{1,18})?$")
@@ -88,12 +89,13 @@ class Owners:
         self._own: set[bytes] = set()
         """Processes that the table lists, as they are before a line."""
         self._foreign: set[bytes] = set()
+        self._known: tuple[int, int, bool] | None = None
         self._leaves: dict[str, re2.Expression] = {}
         """By whose line the last one is: what the first line of another can have."""
 
     def learn(self, text: bytes) -> None:
         """Learn which processes are those of the benchmark."""
-        self.benchmark = self.benchmark or bool(_BENCHMARK.search(text))
+        self.benchmark = self.benchmark or has_table(text)
         self._in_python = self._in_python or any(each in text for each in _IN_PYTHON)
         for rank in _RANK.finditer(text) if self.benchmark else ():
             self._pids.add(rank["pid"] or rank["number"])
@@ -106,10 +108,13 @@ class Owners:
             for each in seen - self._own
             if self._own or _short(each.rpartition(b":")[0]) not in self._hosts
         }
-        self._leaves = {
-            "own": _any_of("" if self._in_python else _WORDS, self._foreign),
-            "other": _any_of(_OWN, self._own),
-        }
+        known = len(self._own), len(self._foreign), self._in_python
+        if self.benchmark and known != self._known:  # RE2 fills its cache as it searches
+            self._known = known
+            self._leaves = {
+                "own": _any_of("" if self._in_python else _WORDS, self._foreign),
+                "other": _any_of(_OWN, self._own),
+            }
 
     @staticmethod
     def has_words(text: bytes) -> bool:
@@ -137,9 +142,8 @@ class Owners:
 
     def _next(self, text: bytes, at: int, last: str) -> Mark | None:
         """Return the next line that shows that it is not of the same program as the last."""
-        searches = [self._leaves[each] for each in ("own", "other") if last in ("", each)]
-        if not self.benchmark:
-            searches = [_COMMAND]
+        searches = [self._leaves[each] for each in self._leaves if last in ("", each)]
+        searches = searches or [_COMMAND]
         while at < len(text) and (
             hits := [hit.start() for each in searches if (hit := each.search(text, at))]
         ):
@@ -181,9 +185,16 @@ def _any_of(words: str, processes: set[bytes]) -> re2.Expression:
 
 def _processes(text: bytes) -> set[bytes]:
     """Return ``host:pid`` of the processes of which NCCL and UCX write before a line."""
-    tokens = {line.partition(b" [")[0].rpartition(b" ")[2] for line in text.split(b"\n")}
-    found = {nccl[1] for nccl in map(_NCCL.search, tokens) if nccl}
+    # Few lines begin in a way of their own up to the device, so few are searched.
+    starts = {line.split(b" [", 1)[0] for line in text.split(b"\n")}
+    found = {nccl[1] for start in starts if (nccl := _NCCL.search(start.rpartition(b" ")[2]))}
     return found | set(_UCX.findall(text) if b"UCX" in text else ())
+
+
+def has_table(text: bytes) -> bool:
+    """Return whether a table or an event of a benchmark begins in a text."""
+    # What no line needs to be looked at for is searched first.
+    return bool(_TABLE_WORDS.search(text) and _BENCHMARK.search(text))
 
 
 def is_of_a_training(line: str) -> bool:
@@ -212,6 +223,5 @@ def has_streams(text: bytes) -> bool:
     names = {stream_of(prefix[0]) or b"" for prefix in found}
     # Without a benchmark there is nothing to tell another program from.
     return 1 < len(names) <= MOST_STREAMS and (
-        all(name and not _NO_NAME.fullmatch(name) for name in names)
-        and _BENCHMARK.search(text) is not None
+        all(name and not _NO_NAME.fullmatch(name) for name in names) and has_table(text)
     )
