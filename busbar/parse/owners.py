@@ -97,7 +97,8 @@ class Owners:
         """Learn which processes are those of the benchmark."""
         self.benchmark = self.benchmark or has_table(text)
         self._in_python = self._in_python or any(each in text for each in _IN_PYTHON)
-        for rank in _RANK.finditer(text) if self.benchmark else ():
+        listed = self.benchmark and (b" Pid " in text or b'"pid"' in text)
+        for rank in _RANK.finditer(text) if listed else ():
             self._pids.add(rank["pid"] or rank["number"])
             self._hosts.add(_short(rank["host"] or rank["name"]))
         seen = _processes(text) if self._pids else set()
