@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import reframe.utility.sanity as sn
 from reframe.core.builtins import run_before, sanity_function
 
 from busbar.data import PYTHON
+from busbar.plain import stdout
 
 from .configured import Configured
 
@@ -60,5 +60,5 @@ class BuildProgram(Configured, rfm.CompileOnlyRegressionTest, special=True):
         program = Path(self.stagedir, self.executable)
         for line in Path(self.stagedir, str(self.stdout.evaluate())).read_text().splitlines():
             if line.startswith("busbar: "):
-                sys.stdout.write(f"{line}\n")
+                stdout().line(line)
         return sn.assert_true(program.exists(), msg=f"the compiler left no {program}")

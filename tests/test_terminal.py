@@ -270,6 +270,7 @@ def test_nobody_prints_around_it() -> None:
     counts = {
         "busbar/cli.py": 2,
         "busbar/commands/check_end.py": 2,
+        "busbar/commands/demo.py": 1,
         "busbar/gate/command.py": 2,
         "busbar/plain.py": 2,
         "busbar/arguments.py": 1,

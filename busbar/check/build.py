@@ -26,6 +26,7 @@ from pathlib import Path
 
 from busbar.boundary import refuse_shared
 from busbar.errors import BusbarError
+from busbar.plain import stderr, stdout
 
 MOST_BYTES = 64 << 20
 """What all programs may take; those that were not used for the longest time go first."""
@@ -41,7 +42,7 @@ def main(command: Sequence[str]) -> int:
         kept = _directory()
         key = _key(command)
     except BusbarError as error:
-        sys.stdout.write(f"busbar: compiled programs are not kept: {error}\n")
+        stdout().line(f"busbar: compiled programs are not kept: {error}")
         return subprocess.run(command, check=False).returncode
     except (OSError, subprocess.CalledProcessError):  # no room, or a compiler of another kind
         return subprocess.run(command, check=False).returncode
@@ -49,9 +50,9 @@ def main(command: Sequence[str]) -> int:
     if entry.is_dir():
         if _taken(entry, target):
             return 0
-        sys.stdout.write(
+        stdout().line(
             f"busbar: {entry} was damaged, or its headers and libraries have changed;"
-            f" {target} is compiled again\n"
+            f" {target} is compiled again"
         )
         shutil.rmtree(entry, ignore_errors=True)
     return _compile(command, entry, target)
@@ -121,7 +122,7 @@ def _compile(command: Sequence[str], entry: Path, target: Path) -> int:
     done = subprocess.run(told, capture_output=True, text=True, check=False)
     if done.returncode:
         return subprocess.run(command, check=False).returncode
-    sys.stderr.write(done.stderr)
+    stderr().line(done.stderr.rstrip("\n"))
     with suppress(OSError, shutil.Error):
         named = headers.read_text().replace("\\\n", " ").partition(":")[2].split()
         linked = _FILE.findall(done.stdout)

@@ -93,7 +93,7 @@ def degraded(summary: str, *seen: Shown, certain: bool = True, id_: str = "") ->
     return finding(summary, *seen, certain=certain, effect=Verdict.DEGRADED, id_=id_)
 
 
-_PID = re.compile(r"\w:(\d{1,18})[ :]")
+_PID = re.compile(r"\w:(?P<pid>\d{1,18})[ :]")
 """Of the process that NCCL, UCX and Open MPI write before a line."""
 
 

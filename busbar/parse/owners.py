@@ -22,7 +22,11 @@ _TIME = r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* |[A-Z][a-z]{2} +\d+ \d\d:\d\d:
 _NAME = r"[A-Za-z][\w./@-]{0,200}"
 _FORMS = (rf"{_NAME} +\|", rf"\[{_NAME}\]", rf"{_NAME}:", rf"{_NAME} {_NAME}(?:\[\d+\])?:")
 _PREFIX = re.compile(
-    (rf"{_TIME}(?:std(?:out|err) [FP] )?(?:" + "|".join(f"({f})" for f in _FORMS) + ") ").encode()
+    (
+        rf"{_TIME}(?:std(?:out|err) [FP] )?(?:"
+        + "|".join(f"(?P<form{n}>{f})" for n, f in enumerate(_FORMS))
+        + ") "
+    ).encode()
 )
 _VARIES = re.compile(rb"-[a-z0-9]{5}(?![a-z0-9])|[^A-Za-z/ -]+")
 """Parts of the name of a pod, a container or a host that differ between those of one step."""
@@ -55,8 +59,8 @@ _OTHER = re2.compile(_WORDS.encode(), options())
 _COMMAND = re2.compile(rf"(?m)^{_LAUNCH}".encode(), options())
 _TABLE_WORDS = re2.compile(_TABLE.encode(), options())
 _BENCHMARK = re2.compile(rf"(?m)^{_START}(?:{_TABLE})".encode(), options())
-_UCX = re.compile(rb"\d\] {1,9}\[([\w.-]{1,200}:\d{1,18}) {0,9}(?::\d{1,18}){1,2}\]")
-_NCCL = re.compile(rb"([\w.-]{1,255}:\d{1,18}):\d{1,18}(?::\d{1,18})?$")
+_UCX = re.compile(rb"\d\] {1,9}\[(?P<process>[\w.-]{1,200}:\d{1,18}) {0,9}(?::\d{1,18}){1,2}\]")
+_NCCL = re.compile(rb"(?P<process>[\w.-]{1,255}:\d{1,18}):\d{1,18}(?::\d{1,18})?$")
 _MOST_PROCESSES = 4096
 _RANK = re.compile(
     rb"#[ \t]+Rank +\d+ .{0,80}?Pid +(?P<pid>\d+) on +(?P<host>[\w.-]+)"
@@ -188,7 +192,9 @@ def _processes(text: bytes) -> set[bytes]:
     """Return ``host:pid`` of the processes of which NCCL and UCX write before a line."""
     # Few lines begin in a way of their own up to the device, so few are searched.
     starts = {line.split(b" [", 1)[0] for line in text.split(b"\n")}
-    found = {nccl[1] for start in starts if (nccl := _NCCL.search(start.rpartition(b" ")[2]))}
+    found = {
+        nccl["process"] for start in starts if (nccl := _NCCL.search(start.rpartition(b" ")[2]))
+    }
     return found | set(_UCX.findall(text) if b"UCX" in text else ())
 
 
