@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench fit published fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
+.PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench published fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -33,10 +33,7 @@ endif
 coverage: dev ## run the tests of test-fast, and refuse a share of covered lines below the floor
 	@$(BIN)/pytest $(WORKERS) -m "not run and not lab" --cov
 
-fit: dev ## fit the numbers of the model of collectives to all published readings and our own
-	@$(BIN)/python -m tests.bench.fit
-
-published: dev ## compare published readings with limit and band, by class
+published: setup ## compare published readings with limit and band, by class
 	@$(BIN)/python -m tests.bench.published_table
 
 # SC1097: in a job script NCCL_IB_HCA==NAME is right, it matches the whole name of a port.

@@ -14,6 +14,14 @@ from busbar.expect.floors import above_host_link, host_copy, no_band_of_a_port
 from busbar.expect.point import BANDWIDTH, LATENCY
 from busbar.site.model import Site
 
+_BY_BANDWIDTH_BYTES = 1 << 28
+"""From this size on a collective takes its time by bandwidth, not by latency."""
+_FAR_BELOW = 0.4
+_PUBLISHED = ("all_reduce", "all_gather", "reduce_scatter")
+"""The collectives of which healthy runs between nodes were published."""
+_CLEARLY_BELOW = 0.5
+"""No run comes near the limit, so a floor close to it would condemn healthy runs."""
+
 
 def site_of(run: Run) -> Site:
     """Return the site; raise ``NoExpectation`` without one."""
@@ -64,13 +72,19 @@ def question_of(run: Run, reading: Reading) -> Question:
 
 
 def collectives(run: Run, reading: Reading) -> list[Expectation]:
-    """A collective of GPUs."""
+    """A collective of GPUs; of a large message without a band, a floor."""
     site = site_of(run)
     operation = reading.operation or run.bench
     if reading.kind != "busbw" or operation not in COLLECTIVES:
         raise NoExpectation(f"no band for {operation}", where=f"site {site.name}")
     question = replace(question_of(run, reading), bench=operation)
-    return [*_by_algorithm(run, site, question)]
+    try:
+        return [*_by_algorithm(run, site, question)]
+    except NoExpectation as missing:
+        floor = _floor(run, reading, operation, missing)
+        if floor is None:
+            raise
+        return [floor]
 
 
 def _by_algorithm(run: Run, site: Site, question: Question) -> list[Expectation]:
@@ -79,6 +93,27 @@ def _by_algorithm(run: Run, site: Site, question: Question) -> list[Expectation]
         return [collective(site, question)]
     algo = run.algorithm(question.bench, question.nbytes or 0)
     return by_algorithm(site, question, algo)
+
+
+def _floor(
+    run: Run, reading: Reading, operation: str, missing: NoExpectation
+) -> Expectation | None:
+    """Return the least that a large message must reach although no band is known."""
+    if (run.nodes or 1) == 1:
+        if reading.nbytes < _BY_BANDWIDTH_BYTES:
+            return None
+        try:
+            floor = not_staged(run, reading, operation)
+        except NoExpectation:
+            return None
+        return floor if floor.low < _CLEARLY_BELOW * floor.limit else None
+    if operation not in _PUBLISHED or reading.nbytes < 1 << 30 or missing.limit is None:
+        return None
+    low = _FAR_BELOW * missing.limit
+    source = f"floor: {_FAR_BELOW:g} of the links; published healthy runs reach 0.65"
+    return Expectation.at_least(
+        *(low, missing.limit), path=missing.path, sources=(source,), nbytes=reading.nbytes
+    )
 
 
 def between_two(run: Run, reading: Reading) -> Expectation:

@@ -268,7 +268,7 @@ def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Violation]:
             f" {limit:.4g} {unit} ({'; '.join(path)})",
             "correct the measurement, or the links in site.yaml",
         )
-    elif band and not band.outside and not band.low <= value <= band.high:
+    elif band and not band.low <= value <= band.high:
         yield (
             at,
             f"{reference.bench} {value:g} {unit} is outside the band"

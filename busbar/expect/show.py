@@ -13,7 +13,6 @@ from busbar.site.model import Proof, Site
 from busbar.terminal import Group, Table
 from busbar.units import format_bytes
 
-_OUTSIDE = "outside-known-range: no such run was measured; a reading below the band is unjudged"
 _NUMBERS = ("limit", "low", "typical", "high")
 
 
@@ -80,8 +79,6 @@ class Answer:
     proof: Proof = "none"
     """How far the band is proven."""
     counts: FitCounts = field(default=FitCounts(), metadata=written(inline=True))
-    outside_known_range: bool = False
-    """Whether no run of this class was measured, so that the band condemns nothing by itself."""
     reason: str = field(default="", metadata=written(omit=True))
     """The reason for a missing band."""
 
@@ -99,9 +96,7 @@ class Answer:
         if isinstance(content, NoExpectation):
             return replace(answer, reason=content.what)
         counts = FitCounts(content.fitted, content.readings)
-        return replace(
-            answer, proof=content.proof, counts=counts, outside_known_range=content.outside
-        )
+        return replace(answer, proof=content.proof, counts=counts)
 
     def number(self, name: str) -> float | None:
         """Return ``limit``, ``low``, ``typical`` or ``high`` in the unit; None without a band."""
@@ -166,7 +161,6 @@ def single(site: Site, bench: str, answer: Answer) -> Group:
     lines = [f"path: {text}" for text in answer.path]
     lines += [f"source: {text}" for text in answer.sources]
     lines.append(f"no band: {answer.reason}" if answer.reason else answer.counts.line)
-    lines += [_OUTSIDE] if answer.outside_known_range else []
     return Group(table, *lines)
 
 

@@ -57,17 +57,6 @@ def _beyond(context: Context) -> Note | None:
     return Note("above-band", f"{len(beyond)} of {len(context.judged)} readings: {first}")
 
 
-@note("outside-known-range")
-def _outside(context: Context) -> Note | None:
-    guessed = [each for each in context.judged if each.expectation and each.expectation.outside]
-    if not guessed:
-        return None
-    least = min(guessed, key=lambda each: each.share)
-    summary = f"no such run was measured, so the model is beyond its data: {least.described}"
-    lines = (least.reading.evidence,) if least.reading.evidence else ()
-    return Note("outside-known-range", summary, lines)
-
-
 @note("readings-dropped", "repeats-dropped", "runs-dropped", "input-damaged")
 def _not_read(context: Context) -> Iterator[Note]:
     facts = context.facts

@@ -12,13 +12,10 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from unittest.mock import patch
 
 from busbar.engine.verdicts import verdict_on
-from busbar.expect import COLLECTIVES
 from busbar.expect.topology import domain_nodes
 from busbar.verdict import Verdict
-from tests.bench.fit import fit, rows
 from tests.expect.published import Comparison, Published, compare, readings, site_of
 
 MIB = 1 << 20
@@ -93,8 +90,7 @@ def table(found: list[Comparison]) -> Iterable[str]:
     for way in ways:
         for name in sorted({way(each.reading) for each in found}):
             yield from lines(name, [each for each in found if way(each.reading) == name])
-    measured = [each for each in found if any(not band.outside for band in each.bands)]
-    whole = runs(measured)
+    whole = [run for run in runs(found) if any(each.expected for each in run)]
     healthy = [run for run in whole if not any(degraded(each, 1) for each in run)]
     condemned = len(whole) - len(healthy)
     yield f"whole runs with a band: {len(whole)}, degraded as published: {condemned}"
@@ -111,36 +107,9 @@ def table(found: list[Comparison]) -> Iterable[str]:
             )
 
 
-def left_out() -> Iterable[Comparison]:
-    """Compare the readings of each system with a model of all others, and no other band."""
-    data = rows()
-    everything = fit(data)
-    for system in sorted({row.system for row in readings() if row.site}):
-        others = [row for row in data if row.system != system]
-        known = everything if len(others) == len(data) else fit(others, everything)
-        with (
-            patch("busbar.expect.collective.fitted", lambda known=known: known),
-            patch("busbar.expect.collective._candidates", lambda _: []),
-        ):
-            yield from (
-                compare.__wrapped__(row)
-                for row in readings()
-                if row.system == system and row.bench in COLLECTIVES
-            )
-
-
 def main() -> None:
     """Print the table of all measured readings, and the broken ones."""
-    for name, found in (
-        ("All bands", [compare(row) for row in readings() if row.site]),
-        ("Collectives, by a model without the system", list(left_out())),
-    ):
-        sys.stdout.write(f"{name}\n")
-        show(found)
-
-
-def show(known: list[Comparison]) -> None:
-    """Print the table, and whether the broken runs are below their bands."""
+    known = [compare(row) for row in readings() if row.site]
     found = list(table([each for each in known if each.reading.kind == "measured"]))
     broken = [each for each in known if each.reading.kind == "broken"]
     places = [each.place for each in broken if each.expected]

@@ -113,7 +113,7 @@ def test_no_check_passes_on_slow_or_dead_runs(replay):
 
 
 def test_collectives_of_which_no_band_is_known(replay):
-    """The model judges them."""
+    """They must beat host memory, and a note says that this is all."""
     checks = (
         "framework",
         "xccl%size_set=quick%collective=all_gather",
@@ -127,6 +127,8 @@ def test_collectives_of_which_no_band_is_known(replay):
         "unjudged",
     ]
     assert {pair.split()[0] for _, pair, *_ in wrong(document)} == {"all_reduce"}
+    notes = [note["summary"] for note in document["notes"] if note["id"] == "floor-only"]
+    assert {"all_gather", "all_reduce"} <= {summary.partition(":")[0] for summary in notes}
 
 
 def test_a_version_without_json(replay, tmp_path):
