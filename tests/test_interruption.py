@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -87,11 +87,14 @@ def ranks(run: Run) -> bool:
     return sum("/gpu_aware --ranks" in line for line in run.left()) >= 2
 
 
-def hang(tmp_path: Path, options: Sequence[str] = ()) -> Run:
+def hang(
+    tmp_path: Path, options: Sequence[str] = (), variables: Mapping[str, str] | None = None
+) -> Run:
     more = "link_matrix.more_options=--seconds=0.05 --inject=hang"
     return Run(
         tmp_path / "out",
         ["--site=local", "-n", "link_matrix", "--max-retries=0", "-S", more, *options],
+        dict(variables or {}),
     )
 
 
@@ -107,7 +110,8 @@ def in_set_up(tmp_path: Path) -> Run:
 
 
 def in_build(tmp_path: Path) -> Run:
-    run = hang(tmp_path)
+    # The cache of the machine may hold the program already.
+    run = hang(tmp_path, variables={"XDG_CACHE_HOME": str(tmp_path / "cache")})
     run.wait_for(lambda run: any("cc1plus" in line for line in run.left()))
     return run
 
