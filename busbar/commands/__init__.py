@@ -23,6 +23,7 @@ GROUPS = {
     "Night after night": {
         "nightly": "gate, sweep and check a partition of Slurm, one after the other",
         "history": "show what changed since when, compare sessions, import results",
+        "certify": "measure what a contract promises, and keep a signed record",
     },
 }
 """The subcommands as ``busbar --help`` shows them, which loads none of them."""

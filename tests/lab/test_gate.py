@@ -197,6 +197,8 @@ def test_the_health_check_explains_a_failed_prolog_and_ends_it(gated: Gated) -> 
     memory.mkdir(mode=0o755)
     health = gated.hooks / "healthcheck"
     health.rename(gated.hooks / "later")
+    # One that has begun would drain the node, with a reason of its own.
+    gated.on("n1", "sh", "-c", "while pgrep -f '[h]ealthcheck'; do sleep 0.1; done")
     gated.configure(site=f"{gated.site} --memory {memory}/$SLURMD_NODENAME.json")
     try:
         gated.on("n1", *SET, "down")

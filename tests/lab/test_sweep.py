@@ -65,7 +65,7 @@ def test_a_sweep_that_was_ended_resumes_and_names_the_slow_node(
     assert (status, document["verdict"]) == (1, "degraded"), str(document)
     found = [(row["kind"], row["id"], row["confirmed"]) for row in document["accused"]]
     assert found == [("node", bad, True)], document
-    assert not document["unmeasured"]
+    assert not document["unmeasured"], (document, (output / "results.jsonl").read_text())
     rows = [json.loads(line) for line in results(output)]
     inside = {row["a"]: row["gb_per_s"] for row in rows if row["round"] == 0}
     assert inside.keys() == set(NODES)

@@ -1,0 +1,316 @@
+# SPDX-License-Identifier: MIT
+"""The contract: what must hold on which nodes, and the figures that were agreed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+
+from busbar import data
+from busbar import site as sites
+from busbar.errors import BusbarError, several, suggestion
+from busbar.expect import NoExpectation, Question, expect
+from busbar.expect.expectation import Expectation
+from busbar.site.load import ships
+from busbar.site.model import CollectiveBench, Count, Name, Positive, Site
+from busbar.site.record import Record
+from busbar.site.yamlfile import Document, parse
+from busbar.slurm.options import partition_of
+from busbar.tools.nccl_tests.request import SIZES
+from busbar.units import format_bytes, parse_bytes
+
+Requirement = Literal["gate", "sweep", "check", "pairs", "collective", "soak", "same"]
+_KEYS: dict[str, tuple[str, ...]] = {
+    "gate": (),
+    "sweep": ("times", "at_least"),
+    "check": ("check", "nodes", "bytes", "at_least", "at_most"),
+    "pairs": ("nodes", "bytes", "at_least"),
+    "collective": ("operation", "bytes", "nodes", "at_least"),
+    "soak": ("hours",),
+    "same": ("facts",),
+}
+"""The keys that each requirement can have."""
+_NEEDED = {"check": "check", "collective": "operation", "soak": "hours", "same": "facts"}
+_FIGURE = re.compile(
+    r"(?:(?P<percent>\d+(?:\.\d+)?) ?% of )?(?P<of>low|typical|high|limit)"
+    r"|(?P<value>\d+(?:\.\d+)?) ?(?P<unit>GB/s|us)",
+    re.ASCII,
+)
+_HOW = "write 95 % of typical, low, 80 % of limit or 400 GB/s; for a latency, 5 us"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure that a reading must reach: a value, or a share of what is known of such links."""
+
+    text: str
+    value: float = 0.0
+    of: str = ""
+    """``low``, ``typical``, ``high`` or ``limit``; empty for a value of its own."""
+    unit: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Figure:
+        """Return the figure; raise ``ValueError`` for anything else."""
+        match = _FIGURE.fullmatch(text.strip())
+        if not match:
+            raise ValueError(f"{text!r} is no figure; {_HOW}")
+        if match["of"]:
+            return cls(text, float(match["percent"] or 100) / 100, match["of"])
+        return cls(text, float(match["value"]), unit=match["unit"])
+
+    def among(self, known: object) -> float | None:
+        """Return the figure, given a row or an expectation; None if it does not say it."""
+        base = getattr(known, self.of, None) if self.of else 1.0
+        return None if base is None else self.value * base
+
+
+def _figures(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+def _is_figure(text: str) -> str:
+    Figure.parse(text)
+    return text
+
+
+def _bytes(value: object) -> object:
+    return parse_bytes(value) if isinstance(value, str) else value
+
+
+Figures = Annotated[
+    tuple[Annotated[str, AfterValidator(_is_figure)], ...], BeforeValidator(_figures)
+]
+
+
+class Clause(Record):
+    """One thing that must hold."""
+
+    require: Requirement
+    """What: every node passes the ``gate``; a ``sweep`` accuses nothing; a ``check`` of Busbar or
+    of the site, all ``pairs`` of GPUs or ranks, or a ``collective`` reaches its figures; nothing
+    fails in a ``soak``; all nodes have the ``same`` facts."""
+    times: Count = 3
+    """Of a sweep: so many must accuse nothing."""
+    check: str = ""
+    """Name of the check, as `busbar check --list` prints it."""
+    operation: CollectiveBench | None = None
+    """The collective."""
+    bytes: Annotated[Count, BeforeValidator(_bytes)] | None = None
+    """Message size: only readings of it count. All count without it."""
+    nodes: Count = 1
+    """Nodes that measure together; 1 stands for each node by itself."""
+    at_least: Figures = ()
+    """What every rate must reach, each of them: ``low``, ``95 % of typical``, ``80 % of limit``,
+    ``400 GB/s``. Without it, its verdict must be a pass. Of a sweep: what the links of a pair of
+    nodes carry with all NICs; without it the bands of the site judge."""
+    at_most: Figures = ()
+    """What no latency may exceed: ``high``, ``5 us``."""
+    hours: Positive | None = None
+    """How long the checks of the other clauses are repeated."""
+    facts: dict[str, str] = Field(default_factory=dict)
+    """Names of provenance, such as driver, kernel, lock_hash, image_digest; an empty value only
+    says that all nodes have the same."""
+
+    @model_validator(mode="after")
+    def _has_its_keys(self) -> Clause:
+        """Refuse keys of another requirement, and a clause without what it is about."""
+        for name in sorted(self.model_fields_set - {"require", *_KEYS[self.require]}):
+            raise ValueError(f"{self.require} has no {name}; remove the key")
+        if self.require == "sweep" and [f.unit for f in self.figures] not in ([], ["GB/s"]):
+            raise ValueError("a sweep is judged by one rate of a link; write at_least: 48 GB/s")
+        needed = _NEEDED.get(self.require)
+        if needed and not getattr(self, needed):
+            raise ValueError(f"{self.require} needs {needed}; add the key")
+        return self
+
+    @property
+    def figures(self) -> list[Figure]:
+        """What rates must reach."""
+        return [Figure.parse(text) for text in self.at_least]
+
+    @property
+    def text(self) -> str:
+        """The clause in the usual terms."""
+        where = f"on {self.nodes} nodes" if self.nodes > 1 else "on every node"
+        size = format_bytes(self.bytes) if self.bytes else ""
+        bounds = [f">= {each}" for each in self.at_least] + [f"<= {each}" for each in self.at_most]
+        match self.require:
+            case "gate":
+                words = ["every node passes the gate"]
+            case "sweep":
+                words = [f"0 accused in {self.times} sweep{'s' * (self.times > 1)}"]
+                words += ["of links of", *self.at_least] if self.at_least else []
+            case "soak":
+                words = [f"{self.hours:g} h of checks without a failure"]
+            case "same":
+                named = (f"{name} {value}".strip() for name, value in self.facts.items())
+                words = [f"the same on all nodes: {', '.join(named)}"]
+            case _:
+                what = {"check": self.check, "pairs": "every pair"}
+                words = [what.get(self.require, self.operation or ""), size, where]
+                words.append(" and ".join(bounds) or "pass")
+        return " ".join(filter(None, words))
+
+    @property
+    def name(self) -> str:
+        """The check that measures it, as ``busbar check --name`` takes it; empty for none."""
+        if self.require == "pairs":
+            return "link_matrix_nodes" if self.nodes > 1 else "link_matrix"
+        if self.require == "collective":
+            check = "xccl_nodes" if self.nodes > 1 else "xccl"
+            return f"{check}%size_set={_set_of(self.bytes)}%collective={self.operation}"
+        return self.check
+
+
+class Contract(Record):
+    """What a machine must show to be accepted."""
+
+    site: str
+    """Name of the site, or its directory."""
+    partition: Name | None = None
+    """Partition of the site; its only one without it."""
+    clauses: Annotated[tuple[Clause, ...], Field(min_length=1)]
+    """What must hold."""
+
+
+def _set_of(nbytes: int | None) -> str | None:
+    """Return the smallest set of sizes that has the size."""
+    return next((name for name, each in SIZES.items() if nbytes in (None, *each.judged)), None)
+
+
+def read(path: Path) -> Contract:
+    """Return a contract; raise ``BusbarError`` with file and line."""
+    document = Document(path)
+    return parse(Contract, document.data, [document])
+
+
+def load(path: Path) -> tuple[Contract, Site]:
+    """Return a contract that its site can show, and the site; raise as ``read``."""
+    document = Document(path)
+    contract = parse(Contract, document.data, [document])
+    try:
+        site = sites.load(contract.site)
+        partition = partition_of(site, "", contract.partition or "")
+    except BusbarError as error:
+        key = "partition" if error.where == "--partition" else "site"
+        raise BusbarError(error.what, where=document.where([key]), hint=error.hint) from error
+    found = [
+        BusbarError(what, where=document.where(["clauses", number, key]), hint=hint)
+        for number, clause in enumerate(contract.clauses)
+        for key, what, hint in _wrong(clause, contract.clauses[:number], site, partition.name)
+    ]
+    if found:
+        raise several(found)
+    return contract, site
+
+
+def _wrong(
+    clause: Clause, earlier: Sequence[Clause], site: Site, partition: str
+) -> Iterator[tuple[str, str, str]]:
+    """Yield key, fault and hint for what the site cannot show, or another clause says."""
+    most = next(each.nodes for each in site.partitions if each.name == partition)
+    if clause.nodes > most:
+        yield "nodes", f"{clause.nodes} nodes, and partition {partition} has {most}", "lower it"
+    if clause.require == "sweep" and most < 2:
+        yield "require", "a sweep needs two nodes", "remove the clause"
+    if clause.require == "check" and clause.check.split("%")[0] not in known_checks():
+        hint = suggestion(clause.check, known_checks(), "busbar check --list prints the names")
+        yield "check", f"unknown check {clause.check!r}", hint
+    if clause.require == "collective" and _set_of(clause.bytes) is None:
+        sizes = "1 MiB to 16 GiB in powers of two, or none"
+        yield "bytes", f"nothing measures {format_bytes(clause.bytes or 0)}", f"name {sizes}"
+    elif clause.require == "collective":
+        yield from _beyond(clause, expected(site, partition, clause))
+    same = ("at_least", "at_most", "times")
+    if any(_about(each, same) == _about(clause, same) for each in earlier):
+        yield "require", "another clause is about the same readings", "join the two"
+
+
+def _about(clause: Clause, without: Sequence[str]) -> dict[str, object]:
+    return {name: value for name, value in vars(clause).items() if name not in without}
+
+
+def _beyond(clause: Clause, known: Expectation | NoExpectation) -> Iterator[tuple[str, str, str]]:
+    for text in clause.at_least:
+        figure = Figure.parse(text)
+        if figure.of in ("low", "typical") and isinstance(known, NoExpectation):
+            what = f"{figure.of} is not known: {known.what}"
+            yield "at_least", what, "write a figure that was agreed, or a share of the limit"
+            continue
+        value, limit = figure.among(known), getattr(known, "limit", None)
+        if value and limit and value > limit:
+            what = f"{text} is more than {limit:.4g} GB/s: no machine of these links can reach it"
+            yield "at_least", what, "write a lower figure"
+
+
+def expected(site: Site, partition: str, clause: Clause) -> Expectation | NoExpectation:
+    """Return what is known of the collective of a clause."""
+    question = Question(
+        bench=clause.operation or "",
+        nbytes=clause.bytes,
+        nodes=clause.nodes,
+        partition=partition,
+    )
+    try:
+        return expect(site, question)
+    except NoExpectation as error:
+        return error
+
+
+@cache
+def known_checks() -> frozenset[str]:
+    """The names of the checks of Busbar; loading them takes ReFrame seconds."""
+    texts = (file.read_text(encoding="utf-8") for file in data.CHECKS.glob("*.py"))
+    return frozenset(
+        name for text in texts for name in re.findall(r"(?m)^class (?P<name>[a-z]\w*)", text)
+    )
+
+
+def template(site: Site, partition: str, nodes: int) -> str:
+    """Return a first contract for nodes of a partition, with what is known as comments."""
+    gpus = site.node_type(partition).gpus
+    counts = sorted({1, min(2, nodes), nodes})
+    lines = [
+        f"# Acceptance of {site.name}: see docs/certify.md. Each clause must hold.",
+        f"site: {site.name if ships(site) else site.directory}",
+        f"partition: {partition}",
+        "clauses:",
+        "  - require: gate",
+        *(["  - require: sweep", "    times: 3"] if nodes > 1 else []),
+        "  - require: pairs",
+        "    at_least: low",
+    ]
+    for count in counts if gpus else ():
+        lines += _collective_lines(site, partition, count)
+    if not gpus:
+        lines += ["  - require: check", "    check: gpu_aware"]
+    lines += [
+        "  - require: soak",
+        "    hours: 24",
+        "  - require: same",
+        '    facts: {driver: "", kernel: "", lock_hash: ""}',
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _collective_lines(site: Site, partition: str, nodes: int) -> Iterator[str]:
+    clause = Clause(require="collective", operation="all_reduce", bytes="1 GiB", nodes=nodes)
+    known = expected(site, partition, clause)
+    limit = f"limit {known.limit:.4g} GB/s" if known.limit else "no limit is known"
+    yield "  - require: collective"
+    yield "    operation: all_reduce"
+    yield "    bytes: 1 GiB"
+    yield f"    nodes: {nodes}"
+    if isinstance(known, NoExpectation):
+        yield f"    # {limit}; {known.what}: agree on a figure"
+        yield "    at_least: 70 % of limit"
+    else:
+        yield f"    # {limit}, typical {known.typical:.4g}, low {known.low:.4g} GB/s"
+        yield "    at_least: 95 % of typical"

@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: MIT
+"""Run what a contract still needs; after an interruption, a second call goes on from there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from busbar.certify.contract import Contract
+from busbar.certify.ledger import SWEEP, Ledger
+from busbar.certify.plan import Work, lacking, soaked, works
+from busbar.check.processes import Interruption
+from busbar.cluster.nightly import gate
+from busbar.cluster.nightly.process import Ended, run
+from busbar.cluster.nightly.stages import NightJob
+from busbar.data import busbar
+from busbar.slurm.hostlist import fold
+from busbar.verdict import EXIT_NOT_RUN
+
+
+@dataclass(frozen=True)
+class Executor:
+    """Runs what is left of a contract."""
+
+    contract: Contract
+    site: str
+    job: NightJob | None
+    """How Slurm gives the nodes; None on a machine without Slurm."""
+    interruption: Interruption
+    tell: Callable[[str], None]
+
+    def run(self, ledger: Ledger) -> None:
+        """Run what is lacking; nodes with a fault are left out of what follows."""
+        for work in works(self.contract):
+            tried = 0
+            while nodes := lacking(work, ledger):
+                if self.interruption.name or (tried > work.times and not work.seconds):
+                    break  # what cannot be measured is a clause that is not met
+                tried += 1
+                what = work.name or work.kind
+                self.tell(f"{what}: {len(nodes)} nodes")
+                before = ledger.set_aside
+                kept = ledger.run(work.kind, work.name, nodes, partial(self._act, work, nodes))
+                if kept is None:
+                    break
+                for node, why in ledger.set_aside.items():
+                    if node not in before:
+                        self.tell(f"{node} is set aside: {why}")
+                if kept.run.status == EXIT_NOT_RUN and not kept.measured:
+                    self.tell(f"{what}: {kept.run.said}")
+                    break
+
+    def _act(self, work: Work, nodes: tuple[str, ...], directory: Path) -> Ended:
+        match work.kind:
+            case "gate":
+                return self._gate(nodes, directory)
+            case "sweep":
+                return self._sweep(nodes, directory)
+            case "check":
+                return self._check([work.check], work.together, nodes, directory)
+        gated = self._gate(nodes, directory)
+        checked = self._check(soaked(self.contract), 1, nodes, directory)
+        seconds = gated.seconds + checked.seconds
+        return Ended(checked.status, checked.late or gated.late, seconds, checked.said)
+
+    def _gate(self, nodes: tuple[str, ...], directory: Path) -> Ended:
+        output = directory / "gate"
+        output.mkdir()
+        log = directory / "gate.log"
+        if self.job:
+            job = self.job
+            command = gate.command(self.site, job.grant, job.wish, nodes, output)
+            return run(command, directory / "gate.out", log, job.deadline)
+        return run(busbar("gate", f"--site={self.site}", "--json"), output / "0.json", log, None)
+
+    def _sweep(self, nodes: tuple[str, ...], directory: Path) -> Ended:
+        output = directory / "sweep"
+        figures = (
+            f for each in self.contract.clauses if each.require == "sweep" for f in each.figures
+        )
+        limits = [f"--limit={figure.value:g}" for figure in figures]
+        where = [*self._where(nodes), *limits]
+        command = busbar("sweep", "run", "--json", *where, f"--output={output}")
+        return run(command, directory / SWEEP, directory / "sweep.log", None)
+
+    def _check(
+        self, names: list[str], together: int, nodes: tuple[str, ...], directory: Path
+    ) -> Ended:
+        named = [f"--name={name}" for name in names]
+        count = [f"--setvar=nodes={together}"] if together > 2 else []
+        output = f"--output={directory / 'check'}"
+        command = busbar("check", *self._where(nodes), *named, *count, output)
+        return run(command, directory / "check.out", directory / "check.log", None)
+
+    def _where(self, nodes: tuple[str, ...]) -> list[str]:
+        """Return the options that say on which nodes, and with which stack."""
+        site = f"--site={self.site}"
+        if not self.job:
+            return [site]
+        return [site, f"--nodelist={fold(nodes)}", *self.job.submission, *self.job.stack]

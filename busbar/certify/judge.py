@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: MIT
+"""Judge the clauses of a contract by the runs of a record, and nothing but them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from busbar.certify.contract import Clause, Contract
+from busbar.certify.ledger import Ledger
+from busbar.certify.plan import Work, done, lacking, of_clause
+from busbar.certify.readings import ClauseResult, State, judge_row, rows_of, share
+from busbar.engine.results import Result
+from busbar.slurm.hostlist import fold
+from busbar.verdict import Verdict
+from busbar.words import counted, names_text
+
+
+@dataclass(frozen=True)
+class NodeEvent:
+    """What happened to a node between its first test and now."""
+
+    node: str
+    """Its name."""
+    fault: str
+    """The fault that set it aside."""
+    time: str
+    """When the fault was found: ISO 8601, UTC."""
+    repaired: str = ""
+    """When it was handed in again; empty if it was not."""
+    passed: bool = False
+    """Whether nothing has spoken against it since then."""
+
+
+def judge(contract: Contract, ledger: Ledger) -> tuple[ClauseResult, ...]:
+    """Return what the runs of a record say of each clause."""
+    return tuple(_Judge(contract, ledger, clause).result() for clause in contract.clauses)
+
+
+def account(ledger: Ledger) -> tuple[NodeEvent, ...]:
+    """Return what happened to the nodes that were set aside, in the order of time."""
+    events: list[NodeEvent] = []
+    nodes = frozenset(ledger.nodes)
+    still = {**ledger.set_aside, **ledger.places}
+    for each in ledger.kept:
+        known = {event.node for event in events if not event.repaired}
+        for node, why in ledger.faults(each).items():
+            if node not in known:
+                events.append(NodeEvent(node, why, each.run.begun))
+        if each.run.kind == "repaired":
+            events = [
+                replace(event, repaired=each.run.begun, passed=event.node not in still)
+                if not event.repaired and (event.node in each.nodes or event.node not in nodes)
+                else event
+                for event in events
+            ]
+    return tuple(events)
+
+
+@dataclass(frozen=True)
+class _Judge:
+    contract: Contract
+    ledger: Ledger
+    clause: Clause
+
+    @cached_property
+    def work(self) -> Work | None:
+        """What measures the clause; None if any check does."""
+        return None if self.clause.require == "same" else of_clause(self.clause, self.contract)
+
+    def result(self) -> ClauseResult:
+        clause = self.clause
+        if clause.require == "same":
+            return self._same()
+        if clause.name:
+            return self._readings()
+        kinds = ("gate", "soak") if clause.require == "soak" else (clause.require,)
+        bad = {n: why for n in self.ledger.nodes if (why := self.ledger.against(n, kinds))}
+        if clause.require == "sweep":
+            bad |= self.ledger.places
+        nodes = len(self.ledger.nodes)
+        if bad:
+            first, why = next(iter(bad.items()))
+            names = fold(sorted(bad)) if len(bad) > 1 else first
+            return self._not("not met", f"{names}: {why}", where=first, nodes=nodes)
+        if missing := self._missing():
+            return self._not("not measured", missing, nodes=nodes)
+        return ClauseResult(clause=clause.text, state="met", nodes=nodes)
+
+    def _missing(self) -> str:
+        """Why the work of the clause is incomplete; empty if it is complete."""
+        if not self.work:
+            return ""
+        if missing := list(self.ledger.missing.values()):
+            return f"not tested: {names_text(missing)}"
+        aside = self.ledger.set_aside
+        every = self.ledger.nodes if self.work.together <= 2 else ()
+        undone = [node for node in every if not done(self.work, node, self.ledger)]
+        if lost := [node for node in undone if node in aside]:
+            return f"{lost[0]} was set aside before: {aside[lost[0]]}"
+        if left := undone or lacking(self.work, self.ledger):
+            return f"not run on {fold(left)}{self._said()}"
+        kept = [each for each in self.ledger.kept if self.work.is_of(each)]
+        return "" if kept else f"it was not run{self._said()}"
+
+    def _said(self) -> str:
+        for each in reversed(self.ledger.kept):
+            if self.work and (each.run.kind, each.run.work) == (self.work.kind, self.work.name):
+                return f": {each.run.said}" if each.run.said else ""
+        return ""
+
+    def _readings(self) -> ClauseResult:
+        rows = list(self._rows())
+        if not self.clause.at_least and not self.clause.at_most:
+            # As for a check: what nothing is known of does not matter beside what was judged.
+            passed = {row.where for row in rows if row.verdict is Verdict.PASS}
+            unjudged = Verdict.UNJUDGED
+            rows = [r for r in rows if r.verdict is not unjudged or r.where not in passed]
+        if not rows:
+            return self._not("not measured", self._missing() or "no reading fits the clause")
+        judged = [judge_row(self.clause, row) for row in rows]
+        bad = [each for each in judged if each.state == "not met"]
+        unknown = [each for each in judged if each.state == "not measured"]
+        named = {node for row in rows for node in row.where.split(",")}
+        missing = self._missing()
+        if self.work and self.work.together <= 2 and (lost := {*self.ledger.nodes} - named):
+            missing = missing or f"no reading of {fold(sorted(lost))}"
+        values = [row.value for row in rows if row.value is not None]
+        shares = [each for each in judged if each.promised]
+        first = (bad or unknown or sorted(shares, key=share) or judged)[0]
+        if bad:
+            first = min(bad, key=share)
+        state: State = "not met" if bad else "not measured" if unknown or missing else "met"
+        more = bad or unknown
+        why = first.why if more else missing
+        if len(more) > 1:
+            why += f"; and {counted(len(more) - 1, 'more reading')}"
+        return replace(
+            first,
+            state=state,
+            why=why,
+            least=min(values, default=None),
+            most=max(values, default=None),
+            readings=len(rows),
+            nodes=len(named),
+        )
+
+    def _rows(self) -> Iterator[Result]:
+        """Yield the rows that count: of each run those of nodes that were not repaired since."""
+        runs = [each for each in self.ledger.kept if self.work and self.work.is_of(each)]
+        number = {each.directory: n for n, each in enumerate(runs)}
+        counts: dict[str, set[int]] = {}
+        for node in self.ledger.nodes:
+            kept = self.ledger.since_repair(node)
+            counts[node] = {number[e.directory] for e in kept if e.directory in number}
+        for n, each in enumerate(runs):
+            for row in rows_of(self.clause, each.checked) if each.checked else ():
+                of_nodes = [counts.get(name, {n}) for name in row.where.split(",")]
+                # A later run of a node takes the place of an earlier one.
+                if all(n in each for each in of_nodes) and any(max(e) == n for e in of_nodes):
+                    yield row
+
+    def _same(self) -> ClauseResult:
+        facts = self._facts()
+        for name, wanted in self.clause.facts.items():
+            known = {node: each[name] for node, each in facts.items() if name in each}
+            every = (*self.ledger.nodes, *self.ledger.missing)
+            lost = [node for node in every if node not in known]
+            if lost:
+                what = f"{name} is not known of {fold(lost)}"
+                return self._not("not measured", what, where=lost[0], nodes=len(known))
+            groups: dict[str, list[str]] = {}
+            for node, value in known.items():
+                groups.setdefault(value, []).append(node)
+            if len(groups) > 1 or wanted not in ("", *groups):
+                value, few = min(
+                    groups.items(), key=lambda item: (item[0] == wanted, len(item[1]))
+                )
+                usual = wanted or max(groups.items(), key=lambda item: len(item[1]))[0]
+                why = f"{name} is {value} on {fold(few)}, not {usual}"
+                return self._not("not met", why, where=few[0], nodes=len(known))
+        return ClauseResult(clause=self.clause.text, state="met", nodes=len(self.ledger.nodes))
+
+    def _facts(self) -> dict[str, dict[str, str]]:
+        """Return what the last runs of each node say of it."""
+        found: dict[str, dict[str, str]] = {node: {} for node in self.ledger.nodes}
+        for each in self.ledger.kept:
+            if checked := each.checked:
+                for check, common in checked.provenance.items():
+                    places = checked.node_provenance.get(check, {})
+                    rows = {row.where for o in checked.outcomes for row in o.results}
+                    names = places or {where: {} for where in rows}
+                    for place, own in names.items():
+                        for node in place.split(","):
+                            if node in found:
+                                found[node] |= {**common, **own}
+        return found
+
+    def _not(self, state: State, why: str, *, where: str = "", nodes: int = 0) -> ClauseResult:
+        return ClauseResult(
+            clause=self.clause.text, state=state, why=why, where=where, nodes=nodes
+        )
+
+
+def sentence(site: str, results: Iterable[ClauseResult], events: Iterable[NodeEvent]) -> str:
+    """Say in one sentence whether the contract is met."""
+    every = list(results)
+    counts = {
+        state: sum(each.state == state for each in every) for state in ("not met", "not measured")
+    }
+    if not any(counts.values()):
+        repaired = fold(sorted({event.node for event in events}))
+        after = f", after the repair of {repaired}" if repaired else ""
+        return f"accepted: {site} meets all {counted(len(every), 'clause')}{after}"
+    state = "not met" if counts["not met"] else "not measured"
+    first = next(each for each in every if each.state == state)
+    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    return f"not accepted: of {counted(len(every), 'clause')} {said}: {first.clause}: {first.why}"

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: MIT
+"""What was run for a record: one directory for each run, complete or not there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from busbar.boundary import replace_file
+from busbar.certify.contract import Contract
+from busbar.certify.readings import against_nodes
+from busbar.check.snapshot import Snapshot, read
+from busbar.cluster.nightly import gate
+from busbar.cluster.nightly.process import Ended
+from busbar.cluster.sweep.document import SweepRun, read_sweep
+from busbar.document import read_document, to_json
+from busbar.engine.results import RESULTS_FILE
+from busbar.errors import BusbarError
+
+_T = TypeVar("_T")
+_FILE = "run.json"
+_HINT = "restore the file, or start a new record"
+SWEEP = "sweep.json"
+_SIGNALLED = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class CertifyRun:
+    """One run for a record, or what happened to nodes between runs."""
+
+    schema: Literal["busbar-certify-run/1"] = "busbar-certify-run/1"
+    """The schema of this document."""
+    kind: Literal["begun", "gate", "sweep", "check", "soak", "repaired"]
+    """What ran; ``begun`` names all nodes, ``repaired`` those that are tested again."""
+    work: str = ""
+    """The check, with its parameters and nodes; empty for the others."""
+    nodes: tuple[str, ...]
+    """The nodes that it was started on."""
+    missing: tuple[str, ...] = ()
+    """Of ``begun``: nodes on which Slurm starts no job, with their state."""
+    begun: str
+    """ISO 8601, UTC."""
+    seconds: float = 0.0
+    """How long it took."""
+    status: int = 0
+    """Exit status of the command."""
+    said: str = ""
+    """Its last line on standard error, or who began."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run with its evidence."""
+
+    directory: Path
+    run: CertifyRun
+
+    @cached_property
+    def nodes(self) -> frozenset[str]:
+        """The nodes that it was started on."""
+        return frozenset(self.run.nodes)
+
+    @cached_property
+    def checked(self) -> Snapshot | None:
+        """The results of its checks; None without any."""
+        return _or_none(read, self.directory / "check" / RESULTS_FILE)
+
+    @cached_property
+    def swept(self) -> SweepRun | None:
+        """The verdict of its sweep; None without one."""
+        found = _or_none(read_sweep, self.directory / SWEEP)
+        return found if isinstance(found, SweepRun) else None
+
+    def faults(self, contract: Contract) -> Iterator[tuple[str, str]]:
+        """Yield what speaks against a node, or against a place that is none."""
+        gated = gate.read(self.directory / "gate", self.run.nodes)
+        if self.run.kind in ("gate", "soak"):
+            for node in self.run.nodes:
+                if node not in gated:
+                    yield node, "the gate gave no verdict"
+                elif gated[node].drain or gated[node].verdict.is_problem:
+                    yield node, f"gate: {gate.finding_of(gated[node]).message}"
+        if self.swept:
+            yield from ((each.node, f"sweep: {each.reason}") for each in self.swept.gone)
+            for one in self.swept.accused:
+                node = one.id.partition("/")[0]
+                yield node if node in self.nodes else one.id, f"sweep: {one.evidence}"
+            yield from ((pair, "sweep: wrong data") for pair in self.swept.wrong_data)
+        if self.checked:
+            yield from against_nodes(contract.clauses, self.checked)
+
+    @property
+    def measured(self) -> bool:
+        """Whether it left what it was started for."""
+        if self.run.kind == "sweep":
+            return bool(self.swept and not self.swept.stopped and not self.swept.unmeasured)
+        return self.run.kind not in ("check", "soak") or bool(self.checked)
+
+
+def _or_none(function: Callable[[Path], _T], path: Path) -> _T | None:
+    try:
+        return function(path)
+    except BusbarError:
+        return None  # the command left none, and its exit status says why
+
+
+@dataclass
+class Ledger:
+    """The runs of a record in their order."""
+
+    directory: Path
+    contract: Contract
+    kept: list[Kept] = field(default_factory=list)
+    _faults: dict[Path, Mapping[str, str]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, directory: Path, contract: Contract, *, clean: bool = False) -> Ledger:
+        """Read the runs; with ``clean``, remove what an interrupted run left."""
+        ledger = cls(directory / "runs", contract)
+        for each in sorted(ledger.directory.glob("*")):
+            if (each / _FILE).exists():
+                ledger.kept.append(Kept(each, read_document(each / _FILE, _HINT, CertifyRun)))
+            elif clean:
+                shutil.rmtree(each)
+        return ledger
+
+    def note(
+        self,
+        kind: Literal["begun", "repaired"],
+        nodes: Sequence[str],
+        missing: Sequence[str] = (),
+        said: str = "",
+    ) -> None:
+        """Add what happened between runs."""
+        begun = datetime.now(UTC).isoformat(timespec="seconds")
+        self._add(
+            self._next(kind),
+            CertifyRun(
+                kind=kind, nodes=tuple(nodes), missing=tuple(missing), begun=begun, said=said
+            ),
+        )
+
+    def run(
+        self,
+        kind: Literal["gate", "sweep", "check", "soak"],
+        work: str,
+        nodes: Sequence[str],
+        action: Callable[[Path], Ended],
+    ) -> Kept | None:
+        """Run and keep it; None if it was ended before its own end."""
+        directory = self._next(kind)
+        begun = datetime.now(UTC).isoformat(timespec="seconds")
+        ended = action(directory)
+        if ended.late or ended.status < 0 or ended.status > _SIGNALLED:
+            return None
+        return self._add(
+            directory,
+            CertifyRun(
+                kind=kind,
+                work=work,
+                nodes=tuple(nodes),
+                begun=begun,
+                seconds=ended.seconds,
+                status=ended.status,
+                said=ended.said,
+            ),
+        )
+
+    def _next(self, kind: str) -> Path:
+        directory = self.directory / f"{len(self.kept) + 1:04}-{kind}"
+        shutil.rmtree(directory, ignore_errors=True)
+        directory.mkdir(parents=True)
+        return directory
+
+    def _add(self, directory: Path, run: CertifyRun) -> Kept:
+        replace_file(directory / _FILE, json.dumps(to_json(run), indent=1) + "\n")
+        self.kept.append(Kept(directory, run))
+        return self.kept[-1]
+
+    def faults(self, kept: Kept) -> Mapping[str, str]:
+        """Return what speaks against each node or place in a run: the first that it found."""
+        if kept.directory not in self._faults:
+            found = reversed(list(kept.faults(self.contract)))
+            self._faults[kept.directory] = dict(found)
+        return self._faults[kept.directory]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """All nodes that the record is about."""
+        added = (each.run.nodes for each in self.kept if each.run.kind in ("begun", "repaired"))
+        return tuple(dict.fromkeys(node for nodes in added for node in nodes))
+
+    @property
+    def missing(self) -> dict[str, str]:
+        """The nodes of the partition on which no job started, with their state."""
+        known: dict[str, str] = {}
+        for each in self.kept:
+            known |= {text.split(" ")[0]: text for text in each.run.missing}
+        return {node: text for node, text in known.items() if node not in self.nodes}
+
+    def since_repair(self, node: str) -> list[Kept]:
+        """The runs that count for a node: those after its last repair."""
+        first = 0
+        for n, each in enumerate(self.kept):
+            if each.run.kind == "repaired" and node in each.nodes:
+                first = n
+        return [each for each in self.kept[first:] if node in each.nodes]
+
+    def against(self, node: str, kinds: Sequence[str] = ()) -> str:
+        """Return the first fault of a node since its last repair, in runs of these kinds."""
+        for each in self.since_repair(node):
+            why = self.faults(each).get(node, "")
+            if why and (not kinds or each.run.kind in kinds):
+                return why
+        return ""
+
+    @property
+    def set_aside(self) -> dict[str, str]:
+        """The nodes with a fault that counts, and the first of it."""
+        return {node: why for node in self.nodes if (why := self.against(node))}
+
+    @property
+    def places(self) -> dict[str, str]:
+        """What sweeps accuse since the last repair that is no node, such as uplinks of a leaf."""
+        last = max(
+            (n for n, each in enumerate(self.kept) if each.run.kind == "repaired"), default=0
+        )
+        nodes = frozenset(self.nodes)
+        return {
+            place: why
+            for each in self.kept[last:]
+            for place, why in self.faults(each).items()
+            if place not in nodes
+        }

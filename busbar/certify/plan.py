@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: MIT
+"""What a contract still needs to be measured, and on which nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from busbar.certify.contract import Clause, Contract
+from busbar.certify.ledger import Kept, Ledger
+
+_SECONDS = {"gate": 10, "sweep": 60, "check": 60}
+"""About how long one run takes: on nodes of eight GPUs, checks took 16 to 45 s."""
+_HOUR_S = 3600
+_LEAST_SWEPT = 4
+"""Nodes of a sweep after a repair: with fewer, nothing tells which of a pair is slow."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One kind of run that clauses need."""
+
+    kind: Literal["gate", "sweep", "check", "soak"]
+    check: str = ""
+    """The check, as ``busbar check --name`` takes it."""
+    together: int = 1
+    """Nodes that it needs at once; 1 stands for each node by itself."""
+    times: int = 1
+    """How often each node must have been in one."""
+    seconds: float = 0.0
+    """How long each node must have been in some."""
+
+    @property
+    def name(self) -> str:
+        """How runs of it are known: the check, with the number of its nodes."""
+        return f"{self.check} on {self.together} nodes" if self.together > 1 else self.check
+
+    def is_of(self, each: Kept) -> bool:
+        """Whether a run is one of this work, and left what it was started for."""
+        return (each.run.kind, each.run.work) == (self.kind, self.name) and each.measured
+
+    @property
+    def estimate(self) -> float:
+        """About how many seconds it takes if nothing was run yet."""
+        return self.seconds or _SECONDS[self.kind] * self.times
+
+
+def works(contract: Contract) -> list[Work]:
+    """Return what the clauses need, each once, in the order in which it runs."""
+    clauses = contract.clauses
+    times = [clause.times for clause in clauses if clause.require == "sweep"]
+    checks = [Work("check", c.name, c.nodes) for c in clauses if c.name]
+    soaks = [(clause.hours or 0) * _HOUR_S for clause in clauses if clause.require == "soak"]
+    found = [Work("gate")] if any(c.require == "gate" for c in clauses) else []
+    found += [Work("sweep", together=2, times=max(times))] if times else []
+    found += dict.fromkeys(checks)
+    found += [Work("soak", seconds=max(soaks))] if soaks else []
+    if not checks and any(c.require == "same" for c in clauses):
+        found.insert(0, Work("check", "memory"))  # any check tells the facts of its nodes
+    return found
+
+
+def soaked(contract: Contract) -> list[str]:
+    """Return the checks that a soak repeats: those of each node by itself."""
+    return [c.name for c in contract.clauses if c.name and c.nodes == 1] or ["memory"]
+
+
+def lacking(work: Work, ledger: Ledger) -> tuple[str, ...]:
+    """Return the nodes to run it on next; empty if there is nothing left to do."""
+    aside = ledger.set_aside
+    good = [node for node in ledger.nodes if node not in aside]
+    if work.kind == "check" and work.together > 2:
+        # On so many nodes together, whichever they are.
+        for each in ledger.kept:
+            if work.is_of(each) and not each.nodes & aside.keys():
+                return ()
+        return tuple(good[: work.together]) if len(good) >= work.together else ()
+    missing = [node for node in good if not done(work, node, ledger)]
+    if not missing or len(good) < work.together:
+        return ()
+    needed = _LEAST_SWEPT if work.kind == "sweep" else work.together + 1
+    if work.together > 1 and len(missing) < len(good):
+        others = (node for node in good if node not in missing)
+        missing += [node for node, _ in zip(others, range(needed - len(missing)), strict=False)]
+    return tuple(node for node in ledger.nodes if node in frozenset(missing))
+
+
+def done(work: Work, node: str, ledger: Ledger) -> bool:
+    """Whether a node was in what the work needs, since its last repair."""
+    runs = [each for each in ledger.since_repair(node) if work.is_of(each)]
+    if work.seconds:
+        return sum(each.run.seconds for each in runs) >= work.seconds
+    return len(runs) >= work.times
+
+
+def planned(contract: Contract, nodes: Sequence[str]) -> Iterator[str]:
+    """Yield what a run of the whole contract takes, one line for each work, and the sum."""
+    seconds = hours = 0.0
+    for work in works(contract):
+        count = work.together if work.together > 2 else len(nodes)
+        seconds += work.estimate
+        hours += work.estimate * count / _HOUR_S
+        times = f" {work.times} times" if work.times > 1 else ""
+        what = work.name if work.kind == "check" else work.kind
+        yield f"{what}{times}: {count} nodes, about {_time(work.estimate)}"
+    yield f"in all about {_time(seconds)}, {hours:.2g} node hours"
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / _HOUR_S:.3g} h" if seconds >= _HOUR_S else f"{seconds / 60:.2g} min"
+
+
+def of_clause(clause: Clause, contract: Contract) -> Work:
+    """Return the work that measures a clause."""
+    kinds = {"gate": "gate", "sweep": "sweep", "soak": "soak"}
+    kind = kinds.get(clause.require, "check")
+    return next(
+        each
+        for each in works(contract)
+        if each.kind == kind
+        and (not clause.name or each.check == clause.name)
+        and (not clause.name or each.together == clause.nodes)
+    )

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: MIT
+"""Judge the readings of a run by the figures of a clause."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from busbar.certify.contract import Clause, Figure
+from busbar.check.snapshot import Snapshot
+from busbar.engine.results import Result
+from busbar.verdict import Verdict
+
+State = Literal["met", "not met", "not measured"]
+_STATES: dict[Verdict, State] = {
+    Verdict.PASS: "met",
+    Verdict.UNJUDGED: "not measured",
+    Verdict.NOT_RUN: "not measured",
+    Verdict.UNKNOWN: "not measured",
+}
+_BY_FIGURES = (Verdict.PASS, Verdict.UNJUDGED, Verdict.DEGRADED)
+"""The verdicts on a reading that is right, which the figures of a clause can judge."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClauseResult:
+    """What the runs say of one clause; figures are of its worst reading."""
+
+    clause: str
+    """The clause in the usual terms."""
+    state: State
+    """``met``, ``not met`` or ``not measured``."""
+    why: str = ""
+    """One sentence; empty for a clause that is met."""
+    where: str = ""
+    """The node or nodes of the worst reading."""
+    measured: float | None = None
+    """The worst reading."""
+    promised: float | None = None
+    """What it had to reach."""
+    limit: float | None = None
+    """What its links can carry."""
+    unit: str = ""
+    """``GB/s`` or ``us``."""
+    least: float | None = None
+    """The smallest of all readings that count."""
+    most: float | None = None
+    """The largest."""
+    readings: int = 0
+    """Count of readings that the clause is about."""
+    nodes: int = 0
+    """Count of nodes that they were taken on."""
+
+
+def rows_of(clause: Clause, checked: Snapshot) -> Iterator[Result]:
+    """Yield the readings that a clause is about."""
+    for outcome in checked.outcomes:
+        if outcome.check.split(" ")[0] != clause.name.split("%")[0]:
+            continue
+        for row in outcome.results:
+            if clause.operation and clause.operation not in row.check:
+                continue
+            if clause.bytes in (None, row.bytes) or row.verdict is Verdict.FAILED:
+                yield row
+
+
+def judge_row(clause: Clause, row: Result) -> ClauseResult:
+    """Judge one reading by the figures of the clause, else by its own verdict."""
+    latency = row.unit == "us"
+    texts = clause.at_most if latency else clause.at_least
+    result = ClauseResult(
+        clause=clause.text,
+        state="met",
+        where=row.where,
+        measured=row.value,
+        limit=row.shown_limit,
+        unit=row.unit if row.value is not None else "",
+    )
+    if row.value is None or not texts or row.verdict not in _BY_FIGURES:
+        state = _STATES.get(row.verdict, "not met")
+        if row.verdict is Verdict.UNJUDGED and (clause.at_least or clause.at_most):
+            state = "met"  # the figures of the clause are about other readings
+        why = row.message or f"{row.verdict}: {row.pair or row.check}"
+        return replace(result, state=state, why="" if state == "met" else why)
+    known = {text: Figure.parse(text).among(row) for text in texts}
+    if lost := [text for text, value in known.items() if value is None]:
+        return replace(result, state="not measured", why=f"nothing says {lost[0]} of it")
+    values = [value for value in known.values() if value is not None]
+    promised = min(values) if latency else max(values)
+    result = replace(result, promised=promised)
+    if row.value <= promised if latency else row.value >= promised:
+        return result
+    sense = "above" if latency else "below"
+    why = f"{row.pair} {row.value:.4g} {row.unit} on {row.where}, {sense} {promised:.4g}"
+    return replace(result, state="not met", why=f"{why}; {row.cause}" if row.cause else why)
+
+
+def share(result: ClauseResult) -> float:
+    """How far the reading is above what was promised; the smallest is the worst."""
+    if not result.measured or not result.promised:
+        return 0.0
+    share = result.measured / result.promised
+    return 1 / share if result.unit == "us" else share
+
+
+def against_nodes(clauses: Iterable[Clause], checked: Snapshot) -> Iterator[tuple[str, str]]:
+    """Yield what a run says against one node: its readings, or all bad readings of pairs."""
+    causes = {cause.check: f" ({cause.id}: {cause.remedy})" for cause in checked.causes}
+    joint: list[tuple[frozenset[str], str]] = []
+    for clause in clauses:
+        for row in rows_of(clause, checked):
+            judged = judge_row(clause, row)
+            if judged.state == "not met" and row.where:
+                why = f"{row.check}: {judged.why}{causes.get(row.check, '')}"
+                joint.append((frozenset(row.where.split(",")), why))
+    for nodes, why in joint:
+        if len(nodes) == 1:
+            yield next(iter(nodes)), why
+    pairs = [nodes for nodes, _ in joint if len(nodes) > 1]
+    if len(common := frozenset.intersection(*pairs) if pairs else frozenset()) == 1:
+        yield next(iter(common)), next(why for nodes, why in joint if len(nodes) > 1)

@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: MIT
+"""The record: what was promised and measured, with the checksum of every file of evidence."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from busbar.boundary import replace_file, visible
+from busbar.certify.contract import Contract
+from busbar.certify.judge import NodeEvent, account, judge, sentence
+from busbar.certify.ledger import Ledger
+from busbar.certify.readings import ClauseResult
+from busbar.data import full_version
+from busbar.document import to_json, written
+from busbar.errors import BusbarError, file_error
+from busbar.site import Site
+from busbar.site.calibration import CALIBRATION_FILE
+from busbar.site.load import SITE_FILE
+
+CONTRACT, RECORD, PAGE = "contract.yaml", "record.json", "index.html"
+NAMESPACE = "busbar-acceptance"
+"""Of the signatures, so that one of another purpose is none of the record."""
+_SITE = "site"
+_OTHERS = (RECORD, ".lock")
+TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE = "urn:busbar:acceptance:1"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """One file of the record."""
+
+    name: str
+    """Its path in the record."""
+    digest: Mapping[str, str]
+    """``sha256`` of its content."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """What a record says: the predicate of its statement."""
+
+    verdict: Literal["accepted", "not accepted"]
+    """Whether every clause is met."""
+    sentence: str
+    """The verdict, and the first clause that is not met."""
+    site: str
+    """Name of the site."""
+    nodes: tuple[str, ...]
+    """The nodes that it is about."""
+    missing: tuple[str, ...]
+    """Nodes of the partition that were not tested, with their state."""
+    clauses: tuple[ClauseResult, ...]
+    """The clauses, in the order of the contract."""
+    account: tuple[NodeEvent, ...]
+    """What happened to nodes that were set aside."""
+    begun: str
+    """ISO 8601, UTC."""
+    ended: str
+    """When the last run began: ISO 8601, UTC."""
+    by: str
+    """Who began it: user and host."""
+    busbar: str
+    """Version and commit of Busbar."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AcceptanceRecord:
+    """An in-toto statement on the files of a record."""
+
+    schema: Literal["busbar-acceptance/1"] = "busbar-acceptance/1"
+    """The schema of this document."""
+    type: str = field(default=TYPE, metadata=written("_type"))
+    """The type of in-toto's statement."""
+    subject: tuple[Subject, ...]
+    """Every file but this one and its signatures."""
+    predicate_type: str = field(default=PREDICATE, metadata=written("predicateType"))
+    """The type of the predicate."""
+    predicate: Acceptance
+    """What the files show."""
+
+
+def begin(directory: Path, contract: Path, site: Site) -> None:
+    """Keep contract and site with the record; raise ``BusbarError`` if it is of another one."""
+    text = contract.read_bytes()
+    kept = directory / CONTRACT
+    if kept.exists() and kept.read_bytes() != text:
+        raise BusbarError(
+            "is the record of another contract",
+            where=str(directory),
+            hint="choose another --output",
+        )
+    place = directory / _SITE / site.name
+    with file_error("cannot be written", directory, "choose another --output"):
+        place.mkdir(parents=True, exist_ok=True)
+        replace_file(kept, text)
+        for name in (SITE_FILE, CALIBRATION_FILE):
+            if site.directory and (site.directory / name).exists():
+                shutil.copyfile(site.directory / name, place / name)
+
+
+def acceptance(contract: Contract, site: str, ledger: Ledger) -> Acceptance:
+    """Return what the runs of a record show."""
+    results, events = judge(contract, ledger), account(ledger)
+    met = all(each.state == "met" for each in results)
+    first = ledger.kept[0].run if ledger.kept else None
+    return Acceptance(
+        verdict="accepted" if met else "not accepted",
+        sentence=sentence(site, results, events),
+        site=site,
+        nodes=ledger.nodes,
+        missing=tuple(ledger.missing.values()),
+        clauses=results,
+        account=events,
+        begun=first.begun if first else "",
+        ended=ledger.kept[-1].run.begun if ledger.kept else "",
+        by=first.said if first else "",
+        busbar=full_version(),
+    )
+
+
+def write(directory: Path, found: Acceptance) -> AcceptanceRecord:
+    """Write page and record; signatures of an earlier one are no longer of it."""
+    for old in directory.glob(f"{RECORD}*.sig"):
+        old.unlink()
+    replace_file(directory / PAGE, _page(found))
+    record = AcceptanceRecord(subject=tuple(subjects(directory)), predicate=found)
+    replace_file(directory / RECORD, json.dumps(to_json(record), indent=1) + "\n")
+    return record
+
+
+def subjects(directory: Path) -> Iterator[Subject]:
+    """Yield the files of a record with their checksums, in the order of their names."""
+    for path in sorted(directory.rglob("*")):
+        name = str(path.relative_to(directory))
+        if path.is_symlink() or not (path.is_dir() or path.is_file()):
+            raise BusbarError(f"{name} is not a plain file", where=str(directory))
+        if path.is_file() and name not in _OTHERS and path not in signatures(directory):
+            with path.open("rb") as file:
+                yield Subject(name, {"sha256": hashlib.file_digest(file, "sha256").hexdigest()})
+
+
+def signatures(directory: Path) -> Sequence[Path]:
+    """Return the signatures of a record."""
+    return sorted(directory.glob(f"{RECORD}*.sig"))
+
+
+def sign(directory: Path, key: Path) -> Path:
+    """Sign the record with a key of OpenSSH; a further party signs the same file."""
+    number = len(signatures(directory)) + 1
+    path = directory / (f"{RECORD}.{number}.sig" if number > 1 else f"{RECORD}.sig")
+    command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(key)]
+    text = (directory / RECORD).read_bytes()
+    try:
+        done = subprocess.run(command, input=text, capture_output=True, check=False)
+    except FileNotFoundError:
+        raise BusbarError("ssh-keygen is not here", hint="install OpenSSH's client") from None
+    if done.returncode:
+        what = done.stderr.decode(errors="replace").strip()
+        raise BusbarError(f"cannot sign: {what}", where=str(key), hint="give a private key")
+    replace_file(path, done.stdout)
+    return path
+
+
+def _page(found: Acceptance) -> str:
+    environment = Environment(
+        loader=PackageLoader("busbar.certify", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: visible(value) if isinstance(value, str) else value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("page.html.j2").render(found=found)

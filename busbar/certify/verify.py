@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: MIT
+"""Whether a record supports its verdict: files, signatures, and all judged again from the logs."""
+
+from __future__ import annotations
+
+import base64
+import math
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import wrap
+from typing import Literal
+
+from busbar.boundary import read_text
+from busbar.certify import contract as contracts
+from busbar.certify.ledger import Ledger
+from busbar.certify.record import (
+    CONTRACT,
+    NAMESPACE,
+    PREDICATE,
+    RECORD,
+    TYPE,
+    AcceptanceRecord,
+    acceptance,
+    signatures,
+    subjects,
+)
+from busbar.check.snapshot import read
+from busbar.document import read_document
+from busbar.engine.collect import collect
+from busbar.engine.inputs import named
+from busbar.engine.results import RESULTS_FILE, Outcome
+from busbar.errors import BusbarError
+from busbar.explain.rulebook import PATTERNS
+
+_LOGS = ("rfm_job.out", "rfm_job.err", "nccl*.log", "*.json")
+_OWN = ("asked.json", RESULTS_FILE)
+_LINE = 70
+"""Characters of a line of a signature."""
+_END = "-----END SSH SIGNATURE-----"
+_ROUNDING = 5e-3
+"""Of the shortest numbers that benchmarks print, such as ``0.24``."""
+_HINT = "give the directory of a record, which busbar certify run has written"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """Whether a record supports its verdict."""
+
+    schema: Literal["busbar-certify-verify/1"] = "busbar-certify-verify/1"
+    """The schema of this document."""
+    supported: bool
+    """Whether the files are those of the record, and show what it says."""
+    sentence: str
+    """The verdict of the record, or why it is refused."""
+    problems: tuple[str, ...]
+    """What contradicts the record: the file, and what is wrong with it."""
+    signed_by: tuple[str, ...]
+    """Key, and its holder if --signers names it, of each valid signature."""
+    unchecked: str = ""
+    """Why no signature was checked; empty if one was."""
+
+
+def verify(directory: Path, signers: Path | None = None) -> Verification:
+    """Return whether a record supports its verdict; raise ``BusbarError`` if it is none."""
+    record: AcceptanceRecord = read_document(directory / RECORD, _HINT, AcceptanceRecord)
+    signed, problems, unchecked = _signed(directory, signers)
+    problems += list(_problems(directory, record))
+    claim = record.predicate.sentence
+    text = f"refused: {problems[0]}" if problems else f"the record shows it: {claim}"
+    return Verification(
+        supported=not problems,
+        sentence=text,
+        problems=tuple(problems),
+        signed_by=tuple(signed),
+        unchecked=unchecked,
+    )
+
+
+def _problems(directory: Path, record: AcceptanceRecord) -> Iterator[str]:
+    if (record.type, record.predicate_type) != (TYPE, PREDICATE):
+        yield f"{RECORD}: is no statement on an acceptance"
+        return
+    try:
+        now = {each.name: each.digest for each in subjects(directory)}
+    except BusbarError as error:
+        yield error.alone()
+        return
+    listed = {each.name: each.digest for each in record.subject}
+    wrong = [name for name, digest in listed.items() if now.get(name) != digest]
+    yield from (f"{name}: {'has changed' if name in now else 'is missing'}" for name in wrong)
+    yield from (f"{name}: is not listed" for name in now.keys() - listed.keys())
+    if wrong or now.keys() - listed.keys():
+        return
+    contract = contracts.read(directory / CONTRACT)
+    ledger = Ledger.load(directory, contract)
+    found, said = acceptance(contract, record.predicate.site, ledger), record.predicate
+    for name in vars(found):
+        if name != "busbar" and getattr(found, name) != getattr(said, name):
+            yield f"{RECORD}: says another {name} than the runs show"
+    for kept in ledger.kept:
+        yield from _logs(directory, kept.directory / "check")
+
+
+def _logs(directory: Path, output: Path) -> Iterator[str]:
+    """Yield the readings of a run of checks that no log shows."""
+    if not (output / RESULTS_FILE).exists():
+        return
+    rows = {}
+    for file in sorted(output.glob(f"reframe/output/**/{RESULTS_FILE}")):
+        name = file.relative_to(directory)
+        try:
+            outcome = Outcome.read(file)
+        except ValueError as error:
+            yield f"{name}: {error}"
+            continue
+        known = _values(file.parent)
+        for row in outcome.results:
+            rows[row.check, row.where, row.pair, row.bytes, row.value] = name
+            if row.value is not None and not _among(row.value, known):
+                yield f"{name}: no log of it shows {row.value:.6g} {row.unit} of {row.pair}"
+                break
+    for row in (row for each in read(output / RESULTS_FILE).outcomes for row in each.results):
+        if row.value is not None:
+            key = (row.check, row.where, row.pair, row.bytes, row.value)
+            if key not in rows:
+                name = (output / RESULTS_FILE).relative_to(directory)
+                yield f"{name}: no job has {row.value:.6g} {row.unit} of {row.pair}"
+                break
+
+
+def _values(directory: Path) -> list[float]:
+    files = [f for pattern in _LOGS for f in sorted(directory.glob(pattern)) if f.name not in _OWN]
+    sources = [source for file in files for source in named(file)]
+    outputs = collect(sources, PATTERNS)
+    return sorted(reading.value for output in outputs for reading in output.readings)
+
+
+def _among(value: float, known: list[float]) -> bool:
+    return any(math.isclose(value, each, rel_tol=_ROUNDING) for each in known)
+
+
+def _signed(directory: Path, signers: Path | None) -> tuple[list[str], list[str], str]:
+    """Return the keys of the valid signatures, those that are wrong, and why none was checked."""
+    signed, wrong = [], []
+    text = (directory / RECORD).read_bytes()
+    found = signatures(directory)
+    for path in found:
+        try:
+            _refuse_other_form(path)
+            signed.append(_signer(path, text, signers))
+        except FileNotFoundError:
+            return [], [], "signature not checked: ssh-keygen is not here"
+        except ValueError as error:
+            wrong.append(f"{path.name}: {error}")
+    return signed, wrong, "" if found else "the record is not signed"
+
+
+def _refuse_other_form(signature: Path) -> None:
+    """Raise ``ValueError`` for what ssh-keygen reads and does not write, such as empty lines."""
+    text = read_text(signature)
+    try:
+        data = base64.b64decode("".join(text.splitlines()[1:-1]), validate=True)
+    except ValueError:
+        data = b""
+    lines = wrap(base64.b64encode(data).decode(), _LINE)
+    if text.splitlines(keepends=True)[1:] != [f"{line}\n" for line in (*lines, _END)]:
+        raise ValueError("has changed: ssh-keygen writes another form")
+
+
+def _signer(signature: Path, text: bytes, signers: Path | None) -> str:
+    def keygen(*words: str) -> str:
+        command = ["ssh-keygen", "-Y", *words, "-s", str(signature)]
+        done = subprocess.run(command, input=text, capture_output=True, check=False)
+        if done.returncode:
+            said = (done.stderr or done.stdout).decode(errors="replace").strip().splitlines()
+            raise ValueError(f"is not valid: {said[-1] if said else 'ssh-keygen refuses it'}")
+        return done.stdout.decode(errors="replace").strip()
+
+    if not signers:
+        return keygen("check-novalidate", "-n", NAMESPACE).splitlines()[0]
+    holder = keygen("find-principals", "-f", str(signers)).splitlines()[0]
+    return keygen("verify", "-n", NAMESPACE, "-f", str(signers), "-I", holder).splitlines()[0]

@@ -1,0 +1,306 @@
+# SPDX-License-Identifier: MIT
+"""``busbar certify``: an acceptance record, measured, signed, and checked by others."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from busbar import site as sites
+from busbar.arguments import option
+from busbar.boundary import output_directory, replace_file
+from busbar.certify import contract as contracts
+from busbar.certify.contract import Contract
+from busbar.certify.execute import Executor
+from busbar.certify.ledger import Ledger
+from busbar.certify.plan import planned
+from busbar.certify.record import (
+    RECORD,
+    Acceptance,
+    AcceptanceRecord,
+    acceptance,
+    begin,
+    sign,
+    write,
+)
+from busbar.certify.verify import Verification, verify
+from busbar.check.processes import Interruption
+from busbar.check.surroundings import own, refuse_without_space
+from busbar.cluster.nightly.night import Night
+from busbar.cluster.nightly.process import GRACE_S
+from busbar.cluster.nightly.stages import NightJob
+from busbar.commands.cluster_options import choice_of, tell
+from busbar.commands.declare import JOB, JSON, SITE_NEEDED, STACK, command, group, output
+from busbar.document import to_json
+from busbar.errors import BusbarError, file_error, suggestion
+from busbar.site.model import Site
+from busbar.slurm.client import scheduler_of
+from busbar.slurm.hostlist import expand
+from busbar.slurm.options import Grant, Wish, granted, partition_of
+from busbar.terminal import stdout
+
+EXIT_REFUSED, EXIT_UNCHECKED = 1, 3
+_RECORD = option("DIR", "directory of the record", dest="directory", type=Path)
+_KEY = "sign with this private key of OpenSSH"
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``busbar certify`` and its actions."""
+    actions = group(subparsers, "certify", "Measure what a contract promises, and keep a record.")
+    command(
+        actions,
+        init,
+        SITE_NEEDED,
+        option("--partition NAME", "partition of the site, if it has several", default=""),
+        option("--output FILE", "where to write the contract", default=Path("contract.yaml")),
+    )
+    command(
+        actions,
+        run,
+        option("--contract FILE", "the contract", required=True),
+        option("--plan", "print what will run and how long it takes, and exit"),
+        option(
+            "--repaired NODES",
+            "repeat what concerns these nodes, which were set aside: n[3-8],n12",
+            default="",
+        ),
+        option("--key FILE", _KEY),
+        output("busbar-acceptance", "directory of the record; all nodes mount it"),
+        JOB,
+        STACK,
+        JSON,
+    )
+    command(actions, countersign, _RECORD, option("--key FILE", _KEY, required=True), name="sign")
+    command(
+        actions,
+        check,
+        _RECORD,
+        option(
+            "--signers FILE",
+            "who may sign: the allowed signers of ssh-keygen; without it only keys are named",
+        ),
+        JSON,
+        name="verify",
+    )
+    command(
+        actions,
+        diff,
+        option("OLD", "directory of the earlier record", type=Path),
+        option("NEW", "directory of the later record", type=Path),
+    )
+
+
+def init(args: argparse.Namespace) -> int:
+    """Write a first contract for a site.
+
+    Clauses for the gate, the sweep, pairs and collectives, a soak, and the same software on all
+    nodes, with limits and typical values as comments. Agree on the figures, then change them.
+
+    Exit status: 0 written, 2 invalid input, or the file is there.
+
+    Examples:
+
+        busbar certify init --site dgx-h100
+        busbar certify init --site alpha --partition gpu --output gpu.yaml
+    """
+    site = sites.load(args.site)
+    partition = partition_of(site, "", args.partition)
+    if args.output.exists():
+        raise BusbarError("is there already", where=str(args.output), hint="choose --output")
+    with file_error("cannot be written", args.output):
+        replace_file(args.output, contracts.template(site, partition.name, partition.nodes))
+    stdout().line(f"contract: {args.output}; next: agree on its figures, then busbar certify run")
+    return 0
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure what a contract promises, and write the record.
+
+    Runs the gate, sweeps, checks and the soak that the clauses need, as jobs of Slurm or on this
+    machine. A node with a fault is set aside. After an interruption the same command goes on.
+    After a repair, --repaired repeats what concerns the node. Each call writes the record anew.
+
+    Exit status: 0 accepted, 1 a clause is not met, 2 invalid input, 3 a clause is not measured.
+    128 + N after signal N.
+
+    Examples:
+
+        busbar certify run --contract contract.yaml --plan
+        busbar certify run --contract contract.yaml --output /shared/acceptance --key ~/.ssh/center
+        busbar certify run --contract contract.yaml --output /shared/acceptance --repaired n17
+    """
+    contract, site = contracts.load(args.contract)
+    grant = _granted(args, contract, site)
+    nodes = grant.usable if grant else (socket.gethostname().partition(".")[0],)
+    for line in planned(contract, nodes):
+        (stdout().line if args.plan else tell)(line)
+    if args.plan:
+        return 0
+    interruption: Interruption = args.interruption
+    interruption.grace = GRACE_S
+    directory = output_directory(args.output, "--output").resolve()
+    with own(directory):
+        refuse_without_space(directory)
+        begin(directory, args.contract, site)
+        ledger = Ledger.load(directory, contract, clean=True)
+        if not ledger.kept:
+            who = f"{getpass.getuser()} on {socket.gethostname()}"
+            ledger.note("begun", nodes, grant.unusable if grant else (), who)
+        if args.repaired:
+            ledger.note("repaired", _repaired(args.repaired, ledger))
+        name = str(site.directory or site.name)
+        job = _job(args, directory, name, grant) if grant else None
+        with interruption.held():
+            Executor(contract, name, job, interruption, tell).run(ledger)
+            if interruption.name:
+                interruption.finish()
+            found = acceptance(contract, site.name, ledger)
+            record = write(directory, found)
+            if args.key and not interruption.name:
+                sign(directory, args.key)
+            _print(args, directory, record)
+        return interruption.status if interruption.name else _status(found)
+
+
+def _granted(args: argparse.Namespace, contract: Contract, site: Site) -> Grant | None:
+    if not scheduler_of(site.scheduler).has_nodes:
+        return None
+    partition = args.partition or contract.partition or ""
+    wish = Wish(partition, "", args.reservation, args.sbatch, args.max_pending)
+    return granted(site, wish, one=True)
+
+
+def _job(args: argparse.Namespace, directory: Path, site: str, grant: Grant) -> NightJob:
+    wish = Wish("", "", args.reservation, args.sbatch, args.max_pending)
+    return NightJob(Night(directory), site, grant, wish, choice_of(args))
+
+
+def _repaired(text: str, ledger: Ledger) -> list[str]:
+    """Return the named nodes; raise ``BusbarError`` for one that the record is not about."""
+    names = expand(text, "--repaired")
+    known = {*ledger.nodes, *ledger.missing}
+    if other := [name for name in names if name not in known]:
+        what, hint = f"{other[0]} is no node of this record", suggestion(other[0], known)
+        raise BusbarError(what, where="--repaired", hint=hint)
+    return names
+
+
+def _status(found: Acceptance) -> int:
+    states = {each.state for each in found.clauses}
+    return EXIT_REFUSED if "not met" in states else EXIT_UNCHECKED * ("not measured" in states)
+
+
+def _print(args: argparse.Namespace, directory: Path, record: AcceptanceRecord) -> None:
+    if args.json:
+        stdout().document(to_json(record))
+        return
+    found = record.predicate
+    stdout().line(found.sentence)
+    for each in found.clauses:
+        stdout().line(f"  {each.state}: {each.clause}" + (f": {each.why}" if each.why else ""))
+    for event in found.account:
+        end = f"repaired {event.repaired}" if event.repaired else "set aside; --repaired tests it"
+        stdout().line(f"  {event.node}: {event.fault}; {end}")
+    stdout().line(f"record: {directory / RECORD}")
+
+
+def countersign(args: argparse.Namespace) -> int:
+    """Sign a record, as a further party.
+
+    Verifies it first, and signs what it says with ssh-keygen -Y sign.
+
+    Exit status: 0 signed, 1 the record does not support its verdict, 2 invalid input.
+
+    Examples:
+
+        busbar certify sign acceptance --key ~/.ssh/vendor
+        busbar certify sign /shared/acceptance --key /etc/busbar/center
+    """
+    found = verify(args.directory)
+    if not found.supported:
+        _print_verification(found)
+        return EXIT_REFUSED
+    stdout().line(f"signature: {sign(args.directory, args.key)}")
+    return 0
+
+
+def check(args: argparse.Namespace) -> int:
+    """Say whether a record supports its verdict, without a network.
+
+    Compares every file with its checksum, checks the signatures with ssh-keygen, reads the logs
+    again, and judges each clause anew.
+
+    Exit status: 0 it does, 1 it is refused, 2 invalid input, 3 it does, and no signature was
+    checked.
+
+    Examples:
+
+        busbar certify verify acceptance
+        busbar certify verify acceptance --signers allowed_signers --json
+    """
+    found = verify(args.directory, args.signers)
+    if args.json:
+        stdout().document(to_json(found))
+    else:
+        _print_verification(found)
+    return EXIT_REFUSED if not found.supported else EXIT_UNCHECKED * bool(found.unchecked)
+
+
+def _print_verification(found: Verification) -> None:
+    stdout().line(found.sentence)
+    for text in (*found.problems[1:], *found.signed_by, *filter(None, [found.unchecked])):
+        stdout().line(f"  {text}")
+
+
+def diff(args: argparse.Namespace) -> int:
+    """Print what differs between two records.
+
+    Verifies both, and names clauses with another verdict, or with a worst reading that differs by
+    more than 5 %.
+
+    Exit status: 0 nothing became worse, 1 something did, 2 invalid input, or a record that is
+    refused.
+
+    Examples:
+
+        busbar certify diff acceptance-2026 acceptance-2027
+        busbar certify diff /archive/delivery /shared/acceptance
+    """
+    old, new = (_said(each) for each in (args.old, args.new))
+    worse = False
+    for line, bad in _differences(old, new):
+        stdout().line(line)
+        worse |= bad
+    return int(worse)
+
+
+def _said(directory: Path) -> Acceptance:
+    found = verify(directory)
+    if not found.supported:
+        raise BusbarError(found.sentence, where=str(directory), hint="busbar certify verify")
+    contract = contracts.read(directory / "contract.yaml")
+    return acceptance(contract, "", Ledger.load(directory, contract))
+
+
+def _differences(old: Acceptance, new: Acceptance) -> Iterator[tuple[str, bool]]:
+    before = {each.clause: each for each in old.clauses}
+    for each in new.clauses:
+        earlier = before.pop(each.clause, None)
+        if earlier is None:
+            yield f"new: {each.clause}: {each.state}", each.state != "met"
+        elif earlier.state != each.state:
+            text = f"{each.clause}: {earlier.state} -> {each.state}"
+            yield text + (f": {each.why}" if each.why else ""), each.state != "met"
+        elif earlier.measured and each.measured:
+            ratio = each.measured / earlier.measured
+            slower = ratio > 1.05 if each.unit == "us" else ratio < 0.95
+            if abs(ratio - 1) > 0.05:
+                values = f"{earlier.measured:.4g} -> {each.measured:.4g} {each.unit}"
+                yield f"{each.clause}: {values} on {each.where}", slower
+    yield from ((f"gone: {clause}", False) for clause in before)
+    if lost := sorted(set(old.nodes) - set(new.nodes)):
+        yield f"no longer tested: {', '.join(lost)}", True

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""Contracts that no machine can show, or that nobody can read: one error each, with its line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from busbar import site as sites
+from busbar.certify import contract as contracts
+from busbar.certify.plan import planned
+from busbar.errors import BusbarError
+
+_HEAD = "site: dgx-h100\npartition: gpu\nclauses:\n"
+_ALL = "  - require: collective\n    operation: all_reduce\n"
+
+WRONG = {
+    "unknown check": ("  - require: check\n    check: xcl\n", 5, "unknown check 'xcl'"),
+    "no such collective": (_ALL.replace("all_reduce", "all_gathr"), 5, "all_gathr"),
+    "more nodes than there are": (
+        _ALL + "    nodes: 900\n",
+        6,
+        "900 nodes, and partition gpu has 2",
+    ),
+    "above the limit": (
+        _ALL + "    bytes: 1 GiB\n    at_least: 9000 GB/s\n",
+        7,
+        "no machine of these links can reach it",
+    ),
+    "no such figure": (_ALL + "    at_least: fast\n", 6, "'fast' is no figure"),
+    "no such size": (_ALL + "    bytes: 3 MiB\n", 6, "nothing measures 3 MiB"),
+    "a key of another": ("  - require: gate\n    times: 3\n", 4, "gate has no times"),
+    "nothing named": ("  - require: collective\n", 4, "collective needs operation"),
+    "the same twice": (_ALL + _ALL + "    at_least: low\n", 6, "about the same readings"),
+    "unknown key": ("  - require: gate\n    node: 3\n", 5, "unknown key"),
+    "no clause": ("  []\n", 3, "at least 1"),
+    "a command": ("  - require: check\n    check: $(reboot)\n", 5, "$("),
+    "a latency of a sweep": ("  - require: sweep\n    at_least: 5 us\n", 4, "one rate of a link"),
+}
+
+
+def test_each_wrong_contract_is_one_error_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "contract.yaml"
+    wrong = []
+    for name, (clauses, line, said) in WRONG.items():
+        file.write_text(_HEAD + clauses)
+        try:
+            contracts.load(file)
+            wrong.append(f"{name}: accepted")
+        except BusbarError as error:
+            if said not in error.what or f"contract.yaml:{line}" not in error.where:
+                wrong.append(f"{name}: {error}")
+    assert wrong == []
+
+
+@pytest.mark.parametrize("key", ["site: nowhere", "site: dgx-h100\npartition: cpu"])
+def test_a_site_or_partition_that_is_not_there(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "contract.yaml"
+    file.write_text(f"{key}\nclauses: [{{require: gate}}]\n")
+    with pytest.raises(BusbarError, match=r"contract\.yaml:"):
+        contracts.load(file)
+
+
+@pytest.mark.parametrize("name", sites.names())
+def test_the_first_contract_of_each_site_is_valid(tmp_path: Path, name: str) -> None:
+    site = sites.load(name)
+    file = tmp_path / "contract.yaml"
+    file.write_text(contracts.template(site, site.partitions[0].name, site.partitions[0].nodes))
+    contract, _ = contracts.load(file)
+    *lines, last = planned(contract, ["n0", "n1"])
+    assert len(lines) >= 3
+    assert "node hours" in last
+
+
+def test_typical_needs_a_measurement_of_such_machines(tmp_path: Path) -> None:
+    file = tmp_path / "contract.yaml"
+    file.write_text("site: local\nclauses:\n" + _ALL + "    at_least: 95 % of typical\n")
+    with pytest.raises(BusbarError, match="typical is not known"):
+        contracts.load(file)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: MIT
+"""``busbar certify`` on four nodes: a slow link, its repair, and interruptions."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .common import ROOT
+from .fleet import RATE, Fleet
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(1200)]
+CONTRACT = f"""\
+site: {{site}}
+clauses:
+  - require: gate
+  - require: sweep
+    times: 2
+    at_least: {RATE / 8000} GB/s
+  - require: check
+    check: gpu_aware
+  - require: same
+    facts: {{{{kernel: "", mpi: ""}}}}
+"""
+
+
+class Acceptance:
+    """One record of the fleet."""
+
+    def __init__(self, fleet: Fleet, directory: Path) -> None:
+        self.fleet, self.directory = fleet, directory / "record"
+        self.contract = directory / "contract.yaml"
+        self.contract.write_text(CONTRACT.format(site=fleet.directory / "fleet"))
+
+    def run(self, *options: object) -> tuple[int, dict[str, object]]:
+        words = ("certify", "run", "--json", "--contract", self.contract, *options)
+        done = self.on_head(*words, "--output", self.directory)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout)["predicate"]
+
+    def on_head(self, *words: object) -> subprocess.CompletedProcess[str]:
+        command = [ROOT / "ci" / "lab" / "run", self.fleet.lab, sys.executable, "-m", "busbar"]
+        return subprocess.run(
+            [str(word) for word in (*command, *words)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+        )
+
+    @property
+    def works(self) -> list[tuple[str, tuple[str, ...]]]:
+        """Kind and nodes of each run."""
+        files = sorted((self.directory / "runs").glob("*/run.json"))
+        runs = [json.loads(file.read_text()) for file in files]
+        return [(run["kind"], tuple(run["nodes"])) for run in runs]
+
+
+@pytest.fixture(scope="module")
+def fleet(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fleet]:
+    fleet = Fleet.start(tmp_path_factory.mktemp("certify"), 1)
+    yield fleet
+    fleet.stop()
+
+
+def test_a_slow_link_is_refused_and_its_repair_granted(fleet: Fleet, tmp_path: Path) -> None:
+    acceptance = Acceptance(fleet, tmp_path)
+    with fleet.slow(("n3", 0)):
+        status, found = acceptance.run()
+    assert status == 1
+    assert found["sentence"].startswith("not accepted: ")
+    assert "n3" in found["clauses"][1]["why"]
+    assert acceptance.on_head("certify", "verify", acceptance.directory).returncode == 3
+    before = acceptance.works
+    status, found = acceptance.run("--repaired", "n3")
+    assert status == 0
+    assert found["sentence"].startswith("accepted: ")
+    assert [event["node"] for event in found["account"]] == ["n3"]
+    repeated = acceptance.works[len(before) :]
+    assert [kind for kind, _ in repeated] == ["repaired", "gate", "sweep", "sweep", "check"]
+    assert {nodes for kind, nodes in repeated if kind in ("gate", "check")} == {("n3",)}
+    assert {len(nodes) for kind, nodes in repeated if kind == "sweep"} == {4}
+    assert acceptance.on_head("certify", "verify", acceptance.directory).returncode == 3
