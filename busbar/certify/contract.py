@@ -29,7 +29,7 @@ Requirement = Literal["gate", "sweep", "check", "pairs", "collective", "soak", "
 _KEYS: dict[str, tuple[str, ...]] = {
     "gate": (),
     "sweep": ("times", "at_least"),
-    "check": ("check", "nodes", "bytes", "at_least", "at_most"),
+    "check": ("check", "file", "nodes", "bytes", "at_least", "at_most"),
     "pairs": ("nodes", "bytes", "at_least"),
     "collective": ("operation", "bytes", "nodes", "at_least"),
     "soak": ("hours",),
@@ -66,8 +66,13 @@ class Figure:
         return cls(text, float(match["value"]), unit=match["unit"])
 
     def among(self, known: object) -> float | None:
-        """Return the figure, given a row or an expectation; None if it does not say it."""
-        base = getattr(known, self.of, None) if self.of else 1.0
+        """Return the figure, given a row or an expectation; None if it does not say it.
+
+        Where a site has calibrated itself, what the model calls typical counts: else it would be
+        compared with its own past.
+        """
+        calibrated = self.of == "typical" and getattr(known, "calibrated", False)
+        base = getattr(known, "model" if calibrated else self.of, None) if self.of else 1.0
         return None if base is None else self.value * base
 
 
@@ -100,6 +105,8 @@ class Clause(Record):
     """Of a sweep: so many must accuse nothing."""
     check: str = ""
     """Name of the check, as `busbar check --list` prints it."""
+    file: str = ""
+    """A file of ReFrame that has the check, if it is none of Busbar's."""
     operation: CollectiveBench | None = None
     """The collective."""
     bytes: Annotated[Count, BeforeValidator(_bytes)] | None = None
@@ -220,7 +227,13 @@ def _wrong(
         yield "nodes", f"{clause.nodes} nodes, and partition {partition} has {most}", "lower it"
     if clause.require == "sweep" and most < 2:
         yield "require", "a sweep needs two nodes", "remove the clause"
-    if clause.require == "check" and clause.check.split("%")[0] not in known_checks():
+    if clause.file and not Path(clause.file).is_file():
+        yield "file", f"no such file: {clause.file}", "name a file of ReFrame with its path"
+    if (
+        clause.require == "check"
+        and not clause.file
+        and clause.check.split("%")[0] not in known_checks()
+    ):
         hint = suggestion(clause.check, known_checks(), "busbar check --list prints the names")
         yield "check", f"unknown check {clause.check!r}", hint
     if clause.require == "collective" and _set_of(clause.bytes) is None:

@@ -15,7 +15,7 @@ from busbar.check.processes import Interruption
 from busbar.cluster.nightly import gate
 from busbar.cluster.nightly.process import Ended, run
 from busbar.cluster.nightly.stages import NightJob
-from busbar.data import busbar
+from busbar.data import CHECKS, busbar
 from busbar.slurm.hostlist import fold
 from busbar.verdict import EXIT_NOT_RUN
 
@@ -90,8 +90,12 @@ class Executor:
     ) -> Ended:
         named = [f"--name={name}" for name in names]
         count = [f"--setvar=nodes={together}"] if together > 2 else []
+        files = {
+            Path(c.file).absolute() for c in self.contract.clauses if c.file and c.name in names
+        }
+        places = [f"--checks={each}" for each in (CHECKS, *sorted(files))] if files else []
         output = f"--output={directory / 'check'}"
-        command = busbar("check", *self._where(nodes), *named, *count, output)
+        command = busbar("check", *self._where(nodes), *places, *named, *count, output)
         return run(command, directory / "check.out", directory / "check.log", None)
 
     def _where(self, nodes: tuple[str, ...]) -> list[str]:

@@ -34,7 +34,8 @@ class Work:
     @property
     def name(self) -> str:
         """How runs of it are known: the check, with the number of its nodes."""
-        return f"{self.check} on {self.together} nodes" if self.together > 1 else self.check
+        several = self.check and self.together > 1
+        return f"{self.check} on {self.together} nodes" if several else self.check
 
     def is_of(self, each: Kept) -> bool:
         """Whether a run is one of this work, and left what it was started for."""
@@ -102,8 +103,7 @@ def planned(contract: Contract, nodes: Sequence[str]) -> Iterator[str]:
         seconds += work.estimate
         hours += work.estimate * count / _HOUR_S
         times = f" {work.times} times" if work.times > 1 else ""
-        what = work.name if work.kind == "check" else work.kind
-        yield f"{what}{times}: {count} nodes, about {_time(work.estimate)}"
+        yield f"{work.name or work.kind}{times}: {count} nodes, about {_time(work.estimate)}"
     yield f"in all about {_time(seconds)}, {hours:.2g} node hours"
 
 

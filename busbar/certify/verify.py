@@ -14,7 +14,7 @@ from typing import Literal
 
 from busbar.boundary import read_text
 from busbar.certify import contract as contracts
-from busbar.certify.ledger import Ledger
+from busbar.certify.ledger import Kept, Ledger
 from busbar.certify.record import (
     CONTRACT,
     NAMESPACE,
@@ -27,17 +27,21 @@ from busbar.certify.record import (
     subjects,
 )
 from busbar.check.snapshot import read
+from busbar.cluster.nightly import gate
 from busbar.document import read_document
 from busbar.engine.collect import collect
 from busbar.engine.inputs import named
 from busbar.engine.results import RESULTS_FILE, Outcome
 from busbar.errors import BusbarError
 from busbar.explain.rulebook import PATTERNS
+from busbar.units import seconds
 
 _LOGS = ("rfm_job.out", "rfm_job.err", "nccl*.log", "*.json")
 _OWN = ("asked.json", RESULTS_FILE)
 _LINE = 70
 """Characters of a line of a signature."""
+_CLOCKS_S = 300
+"""How far the clocks of two nodes may be apart."""
 _END = "-----END SSH SIGNATURE-----"
 _ROUNDING = 5e-3
 """Of the shortest numbers that benchmarks print, such as ``0.24``."""
@@ -66,7 +70,10 @@ def verify(directory: Path, signers: Path | None = None) -> Verification:
     """Return whether a record supports its verdict; raise ``BusbarError`` if it is none."""
     record: AcceptanceRecord = read_document(directory / RECORD, _HINT, AcceptanceRecord)
     signed, problems, unchecked = _signed(directory, signers)
-    problems += list(_problems(directory, record))
+    try:
+        problems += _problems(directory, record)
+    except (BusbarError, ValueError) as error:
+        problems.append(str(error))
     claim = record.predicate.sentence
     text = f"refused: {problems[0]}" if problems else f"the record shows it: {claim}"
     return Verification(
@@ -100,7 +107,22 @@ def _problems(directory: Path, record: AcceptanceRecord) -> Iterator[str]:
         if name != "busbar" and getattr(found, name) != getattr(said, name):
             yield f"{RECORD}: says another {name} than the runs show"
     for kept in ledger.kept:
+        yield from _times(directory, kept)
         yield from _logs(directory, kept.directory / "check")
+
+
+def _times(directory: Path, kept: Kept) -> Iterator[str]:
+    """Yield the documents of a run that were not written while it ran."""
+    begun = seconds(kept.run.begun)
+    last = begun + kept.run.seconds + _CLOCKS_S
+    times = [
+        ("gate", each.time) for each in gate.read(kept.directory / "gate", kept.run.nodes).values()
+    ]
+    times += [(f"check/{RESULTS_FILE}", kept.checked.time)] if kept.checked else []
+    for name, time in times:
+        if not begun - _CLOCKS_S <= seconds(time) <= last:
+            where = (kept.directory / name).relative_to(directory)
+            yield f"{where}: is of {time}, and the run began at {kept.run.begun}"
 
 
 def _logs(directory: Path, output: Path) -> Iterator[str]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 
 from busbar.certify import contract as contracts
@@ -122,7 +123,7 @@ class FakeFleet:
                 "site": "fleet",
                 "partition": "lab",
                 "seconds": 1.0,
-                "time": "2026-11-01T00:00:00+00:00",
+                "time": datetime.now(UTC).isoformat(),
                 "passive": False,
                 "problems": [],
                 "verdict": "failed" if bad else "pass",

@@ -111,6 +111,9 @@ FORGED: dict[str, Callable[[Path], object]] = {
     "a run twice": lambda d: shutil.copytree(d / "runs/0003-sweep", d / "runs/0099-sweep"),
     "a node left out": lambda d: change(d, "runs/0001-begun/run.json", '"n3"', '"n1"'),
     "a gate that passed": lambda d: change(d, "runs/0002-gate/gate/1.json", "n1", "n7"),
+    "results of another day": lambda d: change(
+        d, "runs/0005-check/check/results.json", '"time": "', '"time": "2001-01-01", "then": "'
+    ),
     "a verdict of its own": lambda d: (
         change(d, "record.json", '"not met"', '"met"')
         if '"not met"' in (d / "record.json").read_text()
@@ -134,9 +137,16 @@ def test_a_forgery_with_new_checksums_is_refused(
     assert not verify(copy).supported
 
 
-@pytest.mark.parametrize(
-    "name", ["a clause removed", "a reading edited", "a log edited", "a log of another job"]
+WITHOUT = (
+    "a clause removed",
+    "a reading edited",
+    "a log edited",
+    "a log of another job",
+    "results of another day",
 )
+
+
+@pytest.mark.parametrize("name", WITHOUT)
 def test_a_forgery_is_refused_without_its_signature(
     original: Path, tmp_path: Path, name: str
 ) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -88,3 +89,30 @@ def test_a_slow_link_is_refused_and_its_repair_granted(fleet: Fleet, tmp_path: P
     assert {nodes for kind, nodes in repeated if kind in ("gate", "check")} == {("n3",)}
     assert {len(nodes) for kind, nodes in repeated if kind == "sweep"} == {4}
     assert acceptance.on_head("certify", "verify", acceptance.directory).returncode == 3
+
+
+@pytest.mark.long
+def test_an_acceptance_that_was_killed_goes_on(fleet: Fleet, tmp_path: Path) -> None:
+    """What had ended is kept as it is, and counts once."""
+    acceptance = Acceptance(fleet, tmp_path)
+    words = ("certify", "run", "--contract", acceptance.contract)
+    command = [ROOT / "ci" / "lab" / "run", fleet.lab, sys.executable, "-m", "busbar", *words]
+    process = subprocess.Popen(
+        [str(word) for word in (*command, "--output", acceptance.directory)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+    )
+    while not (acceptance.directory / "runs" / "0003-sweep").exists():
+        time.sleep(0.2)
+    fleet.run("pkill", "-KILL", "-o", "-f", "busbar certify run")
+    process.wait(60)
+    before = {f: f.read_bytes() for f in acceptance.directory.glob("runs/*/run.json")}
+    assert len(before) >= 2
+    status, end = 2, time.monotonic() + 60
+    while status == 2 and time.monotonic() < end:  # the last jobs of the killed one are ending
+        status = acceptance.on_head(*words, "--output", acceptance.directory).returncode
+    assert status == 0
+    assert [kind for kind, _ in acceptance.works] == ["begun", "gate", "sweep", "sweep", "check"]
+    assert all(file.read_bytes() == text for file, text in before.items())
