@@ -17,7 +17,6 @@ from busbar.cluster.nightly.process import Ended, run
 from busbar.cluster.nightly.stages import NightJob
 from busbar.data import CHECKS, busbar
 from busbar.slurm.hostlist import fold
-from busbar.verdict import EXIT_NOT_RUN
 
 
 @dataclass(frozen=True)
@@ -34,13 +33,9 @@ class Executor:
     def run(self, ledger: Ledger) -> None:
         """Run what is lacking; nodes with a fault are left out of what follows."""
         for work in works(self.contract):
-            tried = 0
-            while nodes := lacking(work, ledger):
-                if self.interruption.name or (tried > work.times and not work.seconds):
-                    break  # what cannot be measured is a clause that is not met
-                tried += 1
-                what = work.name or work.kind
-                self.tell(f"{what}: {len(nodes)} nodes")
+            tries = 2  # what cannot be measured is a clause that is not met
+            while tries and not self.interruption.name and (nodes := lacking(work, ledger)):
+                self.tell(f"{work.name or work.kind}: {len(nodes)} nodes")
                 before = ledger.set_aside
                 kept = ledger.run(work.kind, work.name, nodes, partial(self._act, work, nodes))
                 if kept is None:
@@ -48,9 +43,9 @@ class Executor:
                 for node, why in ledger.set_aside.items():
                     if node not in before:
                         self.tell(f"{node} is set aside: {why}")
-                if kept.run.status == EXIT_NOT_RUN and not kept.measured:
-                    self.tell(f"{what}: {kept.run.said}")
-                    break
+                if not kept.measured:
+                    tries -= 1
+                    self.tell(f"{work.name or work.kind}: not measured: {kept.run.said}")
 
     def _act(self, work: Work, nodes: tuple[str, ...], directory: Path) -> Ended:
         match work.kind:

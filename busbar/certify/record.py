@@ -140,11 +140,12 @@ def write(directory: Path, found: Acceptance) -> AcceptanceRecord:
 
 def subjects(directory: Path) -> Iterator[Subject]:
     """Yield the files of a record with their checksums, in the order of their names."""
+    others = {directory / name for name in _OTHERS} | {*signatures(directory)}
     for path in sorted(directory.rglob("*")):
         name = str(path.relative_to(directory))
         if path.is_symlink() or not (path.is_dir() or path.is_file()):
             raise BusbarError(f"{name} is not a plain file", where=str(directory))
-        if path.is_file() and name not in _OTHERS and path not in signatures(directory):
+        if path.is_file() and path not in others:
             with path.open("rb") as file:
                 yield Subject(name, {"sha256": hashlib.file_digest(file, "sha256").hexdigest()})
 

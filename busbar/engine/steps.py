@@ -60,6 +60,9 @@ class _Stream:
     def block(self, number: int, text: bytes) -> None:
         """Read a block of lines; those of other streams are empty in it."""
         owners = self._owners
+        if owners.shows_nothing(text, words=self._other is None):
+            self._steps.read(self._last, number, text)
+            return
         owners.learn(text)
         if not owners.benchmark and self._other is None and owners.has_words(text):
             # What was read is of another program than a benchmark that may follow.

@@ -53,11 +53,18 @@ _WORDS = (
 )
 """Of the runtimes of trainings."""
 _ROWS = r"[ \t]*\d+[ \t]+[\d.]+[ \t]*$|[ \t]*\d+[ \t]+\d+[ \t]+(?:u?int|b?fp|b?float|double|half)"
+_IN_PYTHON = (b"torch_collectives", b"nccl_monitor", b"OMB Py", b"OMB-Py")
+"""Benchmarks in Python: what they print does not differ from what a training prints."""
 _OWN = rf"(?m)^{_START}(?:{_TABLE}|#[ \t]|\{{\"(?:event|placed)\"|{_ROWS})"
 _OWN_LINE = re2.compile(_OWN.encode(), options())
 _OTHER = re2.compile(_WORDS.encode(), options())
 _COMMAND = re2.compile(rf"(?m)^{_LAUNCH}".encode(), options())
 _TABLE_WORDS = re2.compile(_TABLE.encode(), options())
+_PYTHON = "|".join(each.decode() for each in _IN_PYTHON)
+_BEGINNING = re2.compile(rf"{_TABLE}|(?m:^{_LAUNCH})|{_PYTHON}".encode(), options())
+_BEGINNING_OR_WORDS = re2.compile(
+    rf"{_TABLE}|(?m:^{_LAUNCH})|{_PYTHON}|{_WORDS}".encode(), options()
+)
 _BENCHMARK = re2.compile(rf"(?m)^{_START}(?:{_TABLE})".encode(), options())
 _UCX = re.compile(rb"\d\] {1,9}\[(?P<process>[\w.-]{1,200}:\d{1,18}) {0,9}(?::\d{1,18}){1,2}\]")
 _NCCL = re.compile(rb"(?P<process>[\w.-]{1,255}:\d{1,18}):\d{1,18}(?::\d{1,18})?$")
@@ -67,8 +74,6 @@ _RANK = re.compile(
     rb'|"event": ?"rank".{0,400}?"host": ?"(?P<name>[^"]*)", ?"pid": ?(?P<number>\d+)'
 )
 _SCRIPT = re.compile(rb"(?:^|[\s/])(?:torchrun|python3?|accelerate|deepspeed|\S+\.py)\b")
-_IN_PYTHON = (b"torch_collectives", b"nccl_monitor", b"OMB Py", b"OMB-Py")
-"""Benchmarks in Python: what they print does not differ from what a training prints."""
 
 
 class Mark(NamedTuple):
@@ -120,6 +125,14 @@ class Owners:
                 "own": _any_of("" if self._in_python else _WORDS, self._foreign),
                 "other": _any_of(_OWN, self._own),
             }
+
+    def shows_nothing(self, text: bytes, *, words: bool) -> bool:
+        """Return whether no line of a block shows whose it is; ``words`` of trainings do.
+
+        One search of what most blocks lack is faster than those of each kind.
+        """
+        found = _BEGINNING_OR_WORDS if words else _BEGINNING
+        return not self.benchmark and found.search(text) is None
 
     @staticmethod
     def has_words(text: bytes) -> bool:
