@@ -212,6 +212,11 @@ class Ledger:
                 first = n
         return [each for each in self.kept[first:] if node in each.nodes]
 
+    def stands(self, kept: Kept) -> bool:
+        """Return whether none of the nodes of a run was repaired since then."""
+        later = self.kept[self.kept.index(kept) :]
+        return not any(each.run.kind == "repaired" and each.nodes & kept.nodes for each in later)
+
     def against(self, node: str, kinds: Sequence[str] = ()) -> str:
         """Return the first fault of a node since its last repair, in runs of these kinds."""
         for each in self.since_repair(node):

@@ -74,7 +74,7 @@ def lacking(work: Work, ledger: Ledger) -> tuple[str, ...]:
     if work.kind == "check" and work.together > 2:
         # On so many nodes together, whichever they are.
         for each in ledger.kept:
-            if work.is_of(each) and not each.nodes & aside.keys():
+            if work.is_of(each) and ledger.stands(each) and not each.nodes & aside.keys():
                 return ()
         return tuple(good[: work.together]) if len(good) >= work.together else ()
     missing = [node for node in good if not done(work, node, ledger)]

@@ -110,7 +110,8 @@ class FakeFleet:
             )
             (directory / "sweep.json").write_text(json.dumps(to_json(found)))
         if work.kind in ("check", "soak"):
-            self._check(nodes, directory / "check")
+            together = [",".join(nodes)] if work.together > 2 else nodes
+            self._check(together, directory / "check")
         return Ended(0, late=False, seconds=60.0, said="")
 
     def _gate(self, nodes: Sequence[str], directory: Path) -> None:
@@ -136,7 +137,8 @@ class FakeFleet:
     def _check(self, nodes: Sequence[str], directory: Path) -> None:
         outcomes = []
         for node in nodes:
-            rate = 12.0 if node in self.slow else 24.0 + int(node[1:]) % 7 / 10
+            names = node.split(",")
+            rate = 12.0 if self.slow & {*names} else 24.0 + int(names[0][1:]) % 7 / 10
             row = Result(
                 *("pt2pt", Verdict.PASS if rate > 20 else Verdict.DEGRADED, node, "0->1"),
                 metric="bandwidth",
@@ -151,7 +153,7 @@ class FakeFleet:
             provenance = {"driver": self.drivers.get(node, "550"), "nodes": node}
             outcome = Outcome("pt2pt", "ucx-1.14", (row,), "lab", "host", provenance=provenance)
             outcomes.append(outcome)
-            job = directory / "reframe" / "output" / node
+            job = directory / "reframe" / "output" / names[0]
             job.mkdir(parents=True)
             outcome.write(job / "results.json")
             (job / "rfm_job.out").write_text(_LOG.format(MIB4, rate * 1000))

@@ -141,3 +141,14 @@ def test_the_record_of_another_contract_is_not_continued(tmp_path: Path) -> None
     )
     with pytest.raises(BusbarError, match="another contract"):
         fleet.certify()
+
+
+def test_what_many_nodes_measured_together_is_repeated_after_a_repair(tmp_path: Path) -> None:
+    clauses = "  - require: check\n    check: pt2pt\n    nodes: 3\n    at_least: 20 GB/s\n"
+    fleet = FakeFleet(tmp_path, clauses=clauses, slow={"n1"})
+    found = fleet.certify()
+    assert (found.clauses[0].state, found.clauses[0].where) == ("not met", "n0,n1,n2")
+    assert fleet.certify().clauses == found.clauses
+    fleet.slow = set()
+    assert fleet.certify("n1").verdict == "accepted"
+    assert [kind for kind, _ in runs(fleet)] == ["begun", "check", "repaired", "check"]
