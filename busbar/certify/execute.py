@@ -17,6 +17,7 @@ from busbar.cluster.nightly.process import Ended, run
 from busbar.cluster.nightly.stages import NightJob
 from busbar.data import CHECKS, busbar
 from busbar.slurm.hostlist import fold
+from busbar.words import counted
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Executor:
         for work in works(self.contract):
             tries = 2  # what cannot be measured is a clause that is not met
             while tries and not self.interruption.name and (nodes := lacking(work, ledger)):
-                self.tell(f"{work.name or work.kind}: {len(nodes)} nodes")
+                self.tell(f"{work.name or work.kind}: {counted(len(nodes), 'node')}")
                 before = ledger.set_aside
                 kept = ledger.run(work.kind, work.name, nodes, partial(self._act, work, nodes))
                 if kept is None:

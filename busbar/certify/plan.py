@@ -9,6 +9,7 @@ from typing import Literal
 
 from busbar.certify.contract import Clause, Contract
 from busbar.certify.ledger import Kept, Ledger
+from busbar.words import counted
 
 _SECONDS = {"gate": 10, "sweep": 60, "check": 60}
 """About how long one run takes: on nodes of eight GPUs, checks took 16 to 45 s."""
@@ -103,7 +104,8 @@ def planned(contract: Contract, nodes: Sequence[str]) -> Iterator[str]:
         seconds += work.estimate
         hours += work.estimate * count / _HOUR_S
         times = f" {work.times} times" if work.times > 1 else ""
-        yield f"{work.name or work.kind}{times}: {count} nodes, about {_time(work.estimate)}"
+        where = counted(count, "node")
+        yield f"{work.name or work.kind}{times}: {where}, about {_time(work.estimate)}"
     yield f"in all about {_time(seconds)}, {hours:.2g} node hours"
 
 

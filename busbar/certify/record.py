@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ CONTRACT, RECORD, PAGE = "contract.yaml", "record.json", "index.html"
 NAMESPACE = "busbar-acceptance"
 """Of the signatures, so that one of another purpose is none of the record."""
 _SITE = "site"
+_OF_SITE = (SITE_FILE, CALIBRATION_FILE)
 _OTHERS = (RECORD, ".lock")
 TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:busbar:acceptance:1"
@@ -90,22 +90,19 @@ class AcceptanceRecord:
 
 
 def begin(directory: Path, contract: Path, site: Site) -> None:
-    """Keep contract and site with the record; raise ``BusbarError`` if it is of another one."""
-    text = contract.read_bytes()
-    kept = directory / CONTRACT
-    if kept.exists() and kept.read_bytes() != text:
-        raise BusbarError(
-            "is the record of another contract",
-            where=str(directory),
-            hint="choose another --output",
-        )
+    """Keep contract and site with the record; raise ``BusbarError`` if it has others."""
     place = directory / _SITE / site.name
+    copies = {contract: directory / CONTRACT}
+    copies |= {site.directory / n: place / n for n in _OF_SITE if site.directory}
     with file_error("cannot be written", directory, "choose another --output"):
         place.mkdir(parents=True, exist_ok=True)
-        replace_file(kept, text)
-        for name in (SITE_FILE, CALIBRATION_FILE):
-            if site.directory and (site.directory / name).exists():
-                shutil.copyfile(site.directory / name, place / name)
+        for source, copy in copies.items():
+            if not source.exists():
+                continue
+            if copy.exists() and copy.read_bytes() != source.read_bytes():
+                what, hint = f"{source} has changed since it began", "choose another --output"
+                raise BusbarError(what, where=str(directory), hint=hint)
+            replace_file(copy, source.read_bytes())
 
 
 def acceptance(contract: Contract, site: str, ledger: Ledger) -> Acceptance:

@@ -32,7 +32,7 @@ from busbar.document import read_document
 from busbar.engine.collect import collect
 from busbar.engine.inputs import named
 from busbar.engine.results import RESULTS_FILE, Outcome
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.explain.rulebook import PATTERNS
 from busbar.units import seconds
 
@@ -166,6 +166,8 @@ def _among(value: float, known: list[float]) -> bool:
 def _signed(directory: Path, signers: Path | None) -> tuple[list[str], list[str], str]:
     """Return the keys of the valid signatures, those that are wrong, and why none was checked."""
     signed, wrong = [], []
+    with file_error("cannot be read", signers):
+        _ = signers and signers.read_bytes()
     text = (directory / RECORD).read_bytes()
     found = signatures(directory)
     for path in found:

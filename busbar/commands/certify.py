@@ -140,6 +140,9 @@ def run(args: argparse.Namespace) -> int:
         (stdout().line if args.plan else tell)(line)
     if args.plan:
         return 0
+    if args.key:
+        with file_error("cannot be read", args.key, "give a private key of OpenSSH"):
+            args.key.read_bytes()
     interruption: Interruption = args.interruption
     interruption.grace = GRACE_S
     directory = output_directory(args.output, "--output").resolve()

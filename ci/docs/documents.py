@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ConfigDict
 
+from busbar.certify.contract import Contract
 from busbar.certify.record import AcceptanceRecord
 from busbar.certify.verify import Verification
 from busbar.check.calibrate import CalibrationResult
@@ -94,6 +95,7 @@ DOCUMENTS = (
     JsonDocument("busbar-sweep/1", "busbar sweep analyse --json", Analysis),
     JsonDocument("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
     JsonDocument("busbar-sweep-run/1", "busbar sweep run --json", SweepRun),
+    JsonDocument("busbar-contract/1", "contract.yaml of busbar certify", Contract, "validation"),
     JsonDocument("busbar-acceptance/1", "record.json of busbar certify run", AcceptanceRecord),
     JsonDocument("busbar-certify-verify/1", "busbar certify verify --json", Verification),
 )

@@ -133,13 +133,13 @@ def test_a_soak_counts_its_time_for_each_node(tmp_path: Path) -> None:
     assert [kind for kind, _ in runs(fleet)].count("soak") == 7
 
 
-def test_the_record_of_another_contract_is_not_continued(tmp_path: Path) -> None:
+def test_another_contract_or_site_begins_another_record(tmp_path: Path) -> None:
     fleet = FakeFleet(tmp_path)
     fleet.certify()
     fleet.contract_file.write_text(
         fleet.contract_file.read_text() + "  - require: soak\n    hours: 1\n"
     )
-    with pytest.raises(BusbarError, match="another contract"):
+    with pytest.raises(BusbarError, match="has changed since"):
         fleet.certify()
 
 
