@@ -13,6 +13,7 @@ from busbar.certify.plan import Work, done, lacking, of_clause
 from busbar.certify.readings import ClauseResult, State, judge_row, rows_of, share
 from busbar.engine.results import Result
 from busbar.slurm.hostlist import fold
+from busbar.units import format_bytes
 from busbar.verdict import Verdict
 from busbar.words import counted, names_text
 
@@ -118,7 +119,7 @@ class _Judge:
             unjudged = Verdict.UNJUDGED
             rows = [r for r in rows if r.verdict is not unjudged or r.where not in passed]
         if not rows:
-            return self._not("not measured", self._missing() or "no reading fits the clause")
+            return self._not("not measured", self._missing() or self._no_reading())
         judged = [judge_row(self.clause, row) for row in rows]
         bad = [each for each in judged if each.state == "not met"]
         unknown = [each for each in judged if each.state == "not measured"]
@@ -145,6 +146,15 @@ class _Judge:
             readings=len(rows),
             nodes=len(named),
         )
+
+    def _no_reading(self) -> str:
+        if not self.clause.bytes:
+            return "no reading fits the clause"
+        every = self.clause.model_copy(update={"bytes": None})
+        kept = (each.checked for each in self.ledger.kept if self.work and self.work.is_of(each))
+        sizes = {row.bytes for each in kept if each for row in rows_of(every, each) if row.bytes}
+        known = names_text([format_bytes(size) for size in sorted(sizes)], 10) or "none"
+        return f"no reading has {format_bytes(self.clause.bytes)}; it measured {known}"
 
     def _rows(self) -> Iterator[Result]:
         """Yield the rows that count: of each run those of nodes that were not repaired since."""

@@ -130,7 +130,7 @@ def _logs(directory: Path, output: Path) -> Iterator[str]:
     if not (output / RESULTS_FILE).exists():
         return
     rows = {}
-    for file in sorted(output.glob(f"reframe/output/**/{RESULTS_FILE}")):
+    for file in sorted(output.glob(f"reframe/*/**/{RESULTS_FILE}")):
         name = file.relative_to(directory)
         try:
             outcome = Outcome.read(file)

@@ -98,7 +98,7 @@ def test_a_size_without_a_reading_is_not_measured(tmp_path: Path) -> None:
     found = FakeFleet(tmp_path, clauses=CLAUSES.replace("4 MiB", "8 MiB")).certify()
     assert (found.clauses[2].state, found.clauses[2].why) == (
         "not measured",
-        "no reading fits the clause",
+        "no reading has 8 MiB; it measured 4 MiB",
     )
 
 
