@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 from busbar.gate.sysfs import PciGpu, number_in, short_address
@@ -52,12 +53,8 @@ def nearest(
 
 
 def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
-    count = 0
-    for a, b in zip(one, other, strict=False):
-        if a != b:
-            break
-        count += 1
-    return count
+    pairs = zip(one, other, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def without_tool(gpus: tuple[PciGpu, ...], installed: frozenset[str]) -> list[str]:

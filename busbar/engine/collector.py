@@ -172,14 +172,14 @@ class Collector:
             self._prefixes.add(prefix)
         if known:
             return
-        process = nccl_log.parse_process(line[start:])
+        process = nccl_log.PROCESS.match(line[start:])
         if process and line.startswith(token, start):
             self._tokens.add(token)
             self._full = len(self._tokens) >= MOST_PREFIXES
         run = self.runs.current
         if process and len(run.processes) < MOST_HOSTS:
-            self._hosts.add(process.host.encode())
-            run.note_process(process.host, process.pid)
+            self._hosts.add(process["host"])
+            run.note_process(process["host"].decode(), numbers.count(process["pid"]))
 
     def _channel(self, number: int, line: bytes, start: int) -> None:
         run = self.runs.current

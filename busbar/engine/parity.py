@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import comb
 from statistics import median
 
@@ -79,10 +80,5 @@ def enough(statements: int) -> int:
 def _rank(count: int, error: float) -> int:
     """The largest k whose k-th smallest of ``count`` lies above the median with at most ``error``;
     0 where there is none."""
-    chance, k = 0.0, 0
-    while k < count:
-        chance += comb(count, k) / 2**count
-        if chance > error:
-            break
-        k += 1
-    return k
+    chances = accumulate(comb(count, k) / 2**count for k in range(count))
+    return sum(chance <= error for chance in chances)

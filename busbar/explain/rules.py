@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any, TypeAlias
 
 from busbar.engine.busy import Load
@@ -73,25 +74,10 @@ def finding(
     return Finding(id_, confidence, lines_of(*seen), summary, explains, effect, details)
 
 
-def failure(
-    summary: str,
-    *seen: Shown,
-    certain: bool = True,
-    effect: Verdict = Verdict.FAILED,
-    id_: str = "",
-    **details: Any,
-) -> Finding:
-    """Return the finding of a cause that explains a failure, and by itself makes one."""
-    explains = Explains.FAILURE
-    return finding(
-        summary, *seen, certain=certain, explains=explains, effect=effect, id_=id_, **details
-    )
-
-
-def degraded(summary: str, *seen: Shown, certain: bool = True, id_: str = "") -> Finding:
-    """Return the finding of a cause that by itself makes a run ``degraded``."""
-    return finding(summary, *seen, certain=certain, effect=Verdict.DEGRADED, id_=id_)
-
+failure = partial(finding, explains=Explains.FAILURE, effect=Verdict.FAILED)
+"""Return the finding of a cause that explains a failure, and by itself makes one."""
+degraded = partial(finding, effect=Verdict.DEGRADED)
+"""Return the finding of a cause that by itself makes a run ``degraded``."""
 
 _PID = re.compile(r"\w:(?P<pid>\d{1,18})[ :]")
 """Of the process that NCCL, UCX and Open MPI write before a line."""

@@ -38,15 +38,8 @@ class NetPath:
     gdr: bool
 
 
-@dataclass(frozen=True)
-class Process:
-    """``host:pid:tid [device]`` before a line."""
-
-    host: str
-    pid: int
-
-
 PROCESS = re.compile(rb"(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,18}):\d+ \[-?\d+\] (?:\S+ )?NCCL ")
+"""``host:pid:tid [device]`` before a line."""
 _RING = re.compile(
     rb"Channel (?P<channel>\d{1,18})/(?P<channels>\d{1,18}) ?:"
     rb" +(?P<ranks>\d{1,18}(?: +\d{1,18})*)\s*$"
@@ -104,14 +97,6 @@ def process_start(line: bytes, hosts: Collection[bytes] = ()) -> int:
         return process.start() + len(name) - host_bytes
     digits = re.match(rb"-?\d+(?=[A-Za-z])", name)
     return process.start() + (digits.end() if digits else 0)
-
-
-def parse_process(line: bytes) -> Process | None:
-    """Parse the process that printed a line."""
-    process = PROCESS.match(line)
-    if not process:
-        return None
-    return Process(process["host"].decode("utf-8", "replace"), numbers.count(process["pid"]))
 
 
 def version_of(code: str) -> str:

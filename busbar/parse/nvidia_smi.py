@@ -35,7 +35,4 @@ TRIGGERS = (
 
 def parse_report(line: str) -> str | None:
     """Return the tool whose report on a machine begins with this line; None for other lines."""
-    for regex, name in _REPORTS:
-        if regex.match(line):
-            return name
-    return None
+    return next((name for regex, name in _REPORTS if regex.match(line)), None)

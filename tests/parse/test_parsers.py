@@ -60,7 +60,9 @@ def test_osu_rows() -> None:
     for line in ("4194304", "# Size 1", "12 abc", "", "exit_status=0"):
         assert osu.parse_row(line) is None
     line = "# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)"
-    assert osu.parse_buffers(line) == "D H"
+    buffers = osu.BUFFERS.match(line)
+    assert buffers
+    assert buffers.groups() == ("D", "H")
 
 
 def test_nccl_tests_rows_of_every_version() -> None:
@@ -81,20 +83,22 @@ def test_nccl_tests_rows_of_every_version() -> None:
     assert row is not None
     assert (row.type, row.root, row.out_of_place.wrong) == ("bfloat16", 0, None)
     assert nccl_tests.parse_row("     1048576        262144     float     sum      -1") is None
-    assert nccl_tests.is_row_start("     1048576        262144     float     sum      -1")
+    assert nccl_tests.ROW_START.match("     1048576        262144     float     sum      -1")
 
 
 def test_nccl_tests_headers() -> None:
     line = "# nccl-tests version 2.19.6 nccl-headers=22803 nccl-library=22803"
     versions = {"tests": "2.19.6", "headers": "22803", "library": "22803"}
-    assert nccl_tests.parse_version(line) == versions
-    assert nccl_tests.parse_version("# rccl-tests: Version develop:ad3d7d8") is not None
+    version = nccl_tests.VERSION.match(line)
+    assert version
+    assert version.groupdict("") == versions
+    assert nccl_tests.VERSION.match("# rccl-tests: Version develop:ad3d7d8") is not None
     old = "#   Rank  0 Pid   9591 on  n1 device  0 [0x10] NVIDIA A100-SXM4-40GB"
     device = nccl_tests.parse_device(old)
     assert device is not None
     assert (device.bus, device.name) == ("0x10", "NVIDIA A100-SXM4-40GB")
     bounds = nccl_tests.parse_out_of_bounds("# Out of bounds values : 4 FAILED")
-    assert bounds == nccl_tests.Bounds(4, okay=False)
+    assert bounds == (4, False)
 
 
 def test_nccl_json() -> None:

@@ -13,7 +13,7 @@ from busbar.engine.contradictions import product_of, rate_of
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.tool import Contradiction
-from busbar.tools.nccl_tests.options import NcclOptions, NcclParameters, parse_options
+from busbar.tools.nccl_tests.options import NcclOptions, Parameters, parse_options
 from busbar.tools.nccl_tests.parse import TYPE_BYTES, NcclHalf, NcclRow
 from busbar.tools.nccl_tests.read import TOOL_NAME, NcclTable, rows_of
 from busbar.units import MIB, format_bytes
@@ -26,6 +26,21 @@ _NOT_CHECKED_IN_PLACE = ("alltoall", "sendrecv")
 """The tool prints N/A there."""
 _DIGITS, _CENT = 1e-3, 0.006
 """The table has at least four digits of a large number, two places of a small one."""
+
+_PARAMETERS = {
+    "threads": "threads",
+    "gpus": "GPUs per thread",
+    "min_bytes": "smallest size",
+    # The tool lowers it to what fits into memory, and says so in another line.
+    "max_bytes": "largest size",
+    "factor": "factor",
+    "iterations": "iterations",
+    "warmup": "warm-up iterations",
+    "check": "validation",
+    "aggregated": "aggregated iterations",
+    "graph": "graph",
+}
+"""What the tool repeats of its options, in words."""
 
 
 def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
@@ -48,7 +63,7 @@ def _of_output(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
     yield from _of_rows(asked, launch, output)
     yield from _of_sizes(asked, launch, output)
     if stated:
-        yield from _of_parameters(asked, launch, stated[0], output.max_bytes)
+        yield from _of_parameters(asked, launch, stated[0])
     ranks = {device.rank for device in output.devices.values()}
     if output.files == [launch.json]:
         return
@@ -93,28 +108,12 @@ def _is_size(nbytes: int, size: int, ranks: int) -> bool:
     return size * (1 - _ROUNDED) - _ALIGNED * ranks <= nbytes <= size
 
 
-def _of_parameters(
-    asked: NcclOptions,
-    launch: BenchLaunch,
-    stated: NcclParameters,
-    most: int | None,
-) -> Iterator[str]:
+def _of_parameters(asked: NcclOptions, launch: BenchLaunch, stated: Parameters) -> Iterator[str]:
     least = 1 if launch.validated and not asked.check else asked.check
-    pairs = (
-        ("threads", asked.threads, stated.threads),
-        ("GPUs per thread", asked.gpus, stated.gpus),
-        ("smallest size", asked.min_bytes, stated.min_bytes),
-        # The tool lowers it to what fits into memory, and says so in another line.
-        ("largest size", asked.max_bytes, stated.max_bytes),
-        ("factor", asked.factor, stated.factor),
-        ("iterations", asked.iterations, stated.iterations),
-        ("warm-up iterations", asked.warmup, stated.warmup),
-        ("validation", least, stated.check),
-        ("aggregated iterations", asked.aggregated, stated.aggregated),
-        # Not every version prints the number of launches of a graph.
-        ("graph", None if asked.graph else 0, stated.graph),
-    )
-    for name, wanted, printed in pairs:
+    # Not every version prints the number of launches of a graph.
+    options = vars(asked) | {"check": least, "graph": None if asked.graph else 0}
+    for key, name in _PARAMETERS.items():
+        wanted, printed = options[key], stated.get(key)
         if wanted is not None and printed is not None and wanted != printed:
             yield f"{name}: requested {wanted}, but {printed} was used"
 

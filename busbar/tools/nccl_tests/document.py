@@ -14,7 +14,7 @@ from busbar.engine.reading import Evidence
 from busbar.parse import numbers
 from busbar.redact import kept_environment
 from busbar.tools.nccl_tests import parse
-from busbar.tools.nccl_tests.options import NcclParameters
+from busbar.tools.nccl_tests.options import Parameters
 from busbar.tools.nccl_tests.read import TOOL_NAME, NcclTable, add_row
 
 _SIZE = re.compile(r'"size"\s*:\s*\d+')
@@ -117,7 +117,7 @@ def _read(document: dict[str, Any], places: _Places, *, complete: bool) -> JobOu
         add_row(facts, _json_row(result), first, halves[1] if len(halves) > 1 else first)
     if bounds := _json_bounds(document.get("out_of_bounds") or {}):
         line = places.find(r'"count"\s*:\s*"?\d+', after='"out_of_bounds"')
-        facts.out_of_bounds = OutOfBounds(bounds.count, bounds.okay, line)
+        facts.out_of_bounds = OutOfBounds(*bounds, line)
     if parameters := _json_parameters(config):
         line = places.find(r'"maximum_bytes"\s*:\s*\d+')
         facts.part(NcclTable).parameters = parameters, line
@@ -134,30 +134,28 @@ def _device(device: dict[str, Any]) -> Device:
     return Device(rank, pid, host, number, bus, name)
 
 
-def _json_bounds(bounds: dict[str, Any]) -> parse.Bounds | None:
+def _json_bounds(bounds: dict[str, Any]) -> tuple[int, bool] | None:
     if "count" not in bounds:
         return None
     count = numbers.json_real(bounds["count"])
     okay = str(bounds.get("okay", "true")).lower() == "true"
-    return parse.Bounds(parse.count_wrong(count, errors=False), count == 0 and okay)
+    return parse.count_wrong(count, errors=False), count == 0 and okay
 
 
-def _json_parameters(config: dict[str, Any]) -> NcclParameters | None:
+def _json_parameters(config: dict[str, Any]) -> Parameters | None:
     if "minimum_bytes" not in config or "maximum_bytes" not in config:
         return None
     names = {
+        "threads": "nthreads",
+        "gpus": "ngpus",
+        "min_bytes": "minimum_bytes",
+        "max_bytes": "maximum_bytes",
         "factor": "step_factor",
         "warmup": "warmup_iters",
         "iterations": "iterations",
         "check": "validation",
     }
-    return NcclParameters(
-        *(
-            numbers.json_whole(config[n])
-            for n in ("nthreads", "ngpus", "minimum_bytes", "maximum_bytes")
-        ),
-        **{name: numbers.json_whole(config[key]) for name, key in names.items() if key in config},
-    )
+    return {name: numbers.json_whole(config[key]) for name, key in names.items() if key in config}
 
 
 def _json_ranks(config: dict[str, Any], devices: list[Device]) -> int | None:

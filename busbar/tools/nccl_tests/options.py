@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
+from busbar.engine.launch import powers
 from busbar.parse import numbers
 
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
@@ -38,27 +40,12 @@ class NcclOptions:
         """The sizes of one sweep; empty if the options leave them open."""
         if not self.min_bytes or not self.max_bytes or not self.factor or self.factor < 2:
             return ()
-        sizes = [self.min_bytes]
-        while sizes[-1] * self.factor <= self.max_bytes:
-            sizes.append(sizes[-1] * self.factor)
-        return tuple(sizes)
+        return powers(self.min_bytes, self.max_bytes, self.factor)
 
 
-@dataclass(frozen=True)
-class NcclParameters:
-    """The line that begins ``# nThread``; None for what a version does not print."""
-
-    threads: int
-    gpus: int
-    min_bytes: int
-    max_bytes: int
-    factor: int | None = None
-    warmup: int | None = None
-    iterations: int | None = None
-    check: int | None = None
-    aggregated: int | None = None
-    graph: int | None = None
-
+Parameters: TypeAlias = Mapping[str, int]
+"""The line that begins ``# nThread``, by the names of `NcclOptions`, as far as a version prints
+it."""
 
 _PARAMETERS = re.compile(
     r"#\s*nThreads?:?\s+(?P<threads>\d{1,9})\s+nGpus:?\s+(?P<gpus>\d{1,9})"
@@ -106,7 +93,7 @@ def parse_options(arguments: Sequence[str]) -> NcclOptions:
     return NcclOptions(**vars(known))
 
 
-def parse_parameters(line: str) -> NcclParameters | None:
+def parse_parameters(line: str) -> Parameters | None:
     """Parse ``# nThread 1 nGpus 1 minBytes 8 maxBytes 1024 step: 2(factor) ...``."""
     match = _PARAMETERS.match(line)
     if not match:
@@ -116,7 +103,7 @@ def parse_parameters(line: str) -> NcclParameters | None:
     found = {name: numbers.count(match[name]) for name in (*names, *more) if match[name]}
     if match["kind"] == "factor":
         found["factor"] = numbers.count(match["step"])
-    return NcclParameters(**found)
+    return found
 
 
 def parse_reduced(line: str) -> int | None:

@@ -29,14 +29,6 @@ TYPE_BYTES = {
 
 
 @dataclass(frozen=True)
-class Bounds:
-    """The closing line: how many values are wrong, and whether the tool prints ``OK``."""
-
-    count: int
-    okay: bool
-
-
-@dataclass(frozen=True)
 class NcclHalf:
     """One half of a row: out of place or in place."""
 
@@ -63,12 +55,13 @@ class NcclRow:
     in_place: NcclHalf | None
 
 
-_VERSION = re.compile(
+VERSION = re.compile(
     r"#?\s*(?:nccl|rccl)-tests:?\s+version\s+(?P<tests>\S+)"
     r"(?:\s+(?:nccl|rccl)-headers=(?P<headers>\d{1,18}))?"
     r"(?:\s+(?:nccl|rccl)-library=(?P<library>\d{1,18}))?",
     re.IGNORECASE,
 )
+"""``tests``, and the ``headers`` and ``library`` of NCCL (``22803`` for 2.28.3)."""
 _DEVICE = re.compile(
     r"#\s+Rank\s+(?P<rank>\d{1,18})\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d{1,18})\s+on\s+(?P<host>\S+)"
     r"\s+device\s+(?P<device>\d{1,18})\s+\[(?P<bus>[0-9a-fA-Fx:.]+)\]\s+(?P<name>.*\S)"
@@ -79,28 +72,28 @@ _LEFT = (
     r"(?:\s+(?P<redop>sum|prod|max|min|avg|mulsum|none|all)\b)?"
 )
 _ROW = re.compile(_LEFT + r"(?P<numbers>(?:\s+\S+){4,9})\s*$")
-_ROW_START = re.compile(_LEFT + r"(?:\s+-?\d{1,18})?(?:\s+(?:[\d.]+(?:e[+-]?\d*)?|N/A?))*\s*$")
+ROW_START = re.compile(_LEFT + r"(?:\s+-?\d{1,18})?(?:\s+(?:[\d.]+(?:e[+-]?\d*)?|N/A?))*\s*$")
+"""The beginning of a row that log lines cut in two."""
 _ROOT = re.compile(r"-?\d{1,18}$")
-_NUMBERS = re.compile(r"\s*(?:[\d.]+(?:e[+-]?\d+)?|N/A)(?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*\s*$")
+NUMBERS = re.compile(r"\s*(?:[\d.]+(?:e[+-]?\d+)?|N/A)(?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*\s*$")
+"""A line with only the numbers that continue a row."""
 _OUT_OF_BOUNDS = re.compile(
     r"#?\s*(?:Out of bounds values|Errors with asterisks)\s*:"
     r"\s*(?P<count>\d{1,18})\s*(?P<word>\w*)"
 )
-_AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<gb_per_s>\d{1,18}(?:\.\d*)?)")
-_COLLECTIVE = re.compile(r"#\s*Collective test \w+:\s*(?P<program>\S+?)(?:_mpi)?(?!\S)")
-"""A build with MPI can have ``_mpi`` after the names of its programs."""
-_COLUMNS = re.compile(r"#\s+size\s+count\s+type\b.*\s(?P<last>\S+)\s*$")
+AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<gb_per_s>\d{1,18}(?:\.\d*)?)")
+"""The mean over all sizes; it says that the table is whole and nothing of the links."""
+COLLECTIVE = re.compile(r"#\s*Collective test \w+:\s*(?P<program>\S+?)(?:_mpi)?(?!\S)")
+"""The name of the program, which 2.17 and newer print before the table and after it. A build with
+MPI can have ``_mpi`` after the names of its programs."""
+COLUMNS = re.compile(r"#\s+size\s+count\s+type\b.*\s(?P<last>\S+)\s*$")
+"""The titles of the columns; the last is ``#wrong``, or ``error`` in old versions."""
 _UNITS = re.compile(r"#\s+\(B\)\s+\(elements\)\s+(?P<units>(?:\([\w/]+\)\s*)+)$")
-_TOO_FEW = re.compile(
+TOO_FEW = re.compile(
     r"Invalid number of GPUs: (?P<requested>\d{1,18}) requested but only (?P<visible>\d{1,18}) w"
 )
-_FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")
-
-
-def parse_version(line: str) -> dict[str, str] | None:
-    """Return ``tests``, and the ``headers`` and ``library`` of NCCL (``22803`` for 2.28.3)."""
-    version = _VERSION.match(line)
-    return version.groupdict("") if version else None
+FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")
+"""What the test says when a call failed."""
 
 
 def parse_device(line: str) -> Device | None:
@@ -153,11 +146,6 @@ def parse_row(text: str, *, errors: bool = False) -> NcclRow | None:
     )
 
 
-def is_row_start(text: str) -> bool:
-    """Whether a line is the beginning of a row that log lines cut in two."""
-    return bool(_ROW_START.match(text))
-
-
 def _consistent(nbytes: int, half: NcclHalf) -> bool:
     """Whether size and time give the rate."""
     rate = nbytes / half.time_us * 1e-3 if half.time_us > 0 else 0.0
@@ -171,11 +159,6 @@ def joined(start: str, piece: str) -> tuple[str, ...]:
     """
     apart = f"{start.rstrip()} {piece.strip()}"
     return (apart,) if piece[:1].isspace() else (f"{start.rstrip()}{piece.strip()}", apart)
-
-
-def is_numbers(text: str) -> bool:
-    """Whether a line holds only the numbers that continue a row."""
-    return bool(_NUMBERS.match(text))
 
 
 def _half(words: list[str], errors: bool) -> NcclHalf | None:
@@ -200,31 +183,13 @@ def count_wrong(printed: float | None, *, errors: bool) -> int:
     return math.ceil(abs(printed))
 
 
-def parse_out_of_bounds(line: str) -> Bounds | None:
-    """Parse the closing line that counts wrong values."""
+def parse_out_of_bounds(line: str) -> tuple[int, bool] | None:
+    """Parse the closing line: how many values are wrong, and whether the tool prints ``OK``."""
     bounds = _OUT_OF_BOUNDS.match(line)
     if not bounds:
         return None
     count = numbers.count(bounds["count"])
-    return Bounds(count, count == 0 and bounds["word"].upper() == "OK")
-
-
-def parse_average(line: str) -> float | None:
-    """The mean over all sizes; it says that the table is whole and nothing of the links."""
-    average = _AVERAGE.match(line)
-    return numbers.real(average["gb_per_s"]) if average else None
-
-
-def parse_collective(line: str) -> str | None:
-    """The name of the program, which 2.17 and newer print before the table and after it."""
-    started = _COLLECTIVE.match(line)
-    return started["program"] if started else None
-
-
-def parse_columns(line: str) -> str | None:
-    """The last word of the column titles: ``#wrong``, or ``error`` in old versions."""
-    columns = _COLUMNS.match(line)
-    return columns["last"] if columns else None
+    return (count, count == 0 and bounds["word"].upper() == "OK")
 
 
 def parse_units(line: str) -> set[tuple[str, ...]]:
@@ -232,15 +197,3 @@ def parse_units(line: str) -> set[tuple[str, ...]]:
     units = _UNITS.match(line)
     words = units["units"].split() if units else []
     return {tuple(words[i : i + 3]) for i in range(0, len(words), 3)}
-
-
-def parse_too_few(line: str) -> dict[str, str] | None:
-    """Return how many GPUs were ``requested`` and are ``visible``, from the complaint."""
-    gpus = _TOO_FEW.search(line)
-    return gpus.groupdict() if gpus else None
-
-
-def parse_failure(line: str) -> str | None:
-    """What the test says when a call failed."""
-    failure = _FAILURE.search(line)
-    return failure.group() if failure else None

@@ -24,7 +24,7 @@ class NcclTable:
     """What nccl-tests prints beside its rates."""
 
     rows: list[tuple[parse.NcclRow, Evidence]] = field(default_factory=list)
-    parameters: tuple[options.NcclParameters, Evidence] | None = None
+    parameters: tuple[options.Parameters, Evidence] | None = None
     """How the tool says that it measures."""
 
 
@@ -77,29 +77,30 @@ class NcclReader(TableReader):
 
     def comment(self, number: int, text: str) -> bool:
         facts, evidence = self.run, Evidence(self.runs.file, number, text)
-        if version := parse.parse_version(text):
+        if version := parse.VERSION.match(text):
             self._begin(evidence)
-            self.run.version = version.pop("tests")
-            self.run.note_message("tests.nccl", evidence, version)
+            versions = version.groupdict("")
+            self.run.version = versions.pop("tests")
+            self.run.note_message("tests.nccl", evidence, versions)
         elif parameters := options.parse_parameters(text):
             self._begin(evidence)
-            self.run.max_bytes = parameters.max_bytes
+            self.run.max_bytes = parameters["max_bytes"]
             self.run.part(NcclTable).parameters = parameters, evidence
         elif most := options.parse_reduced(text):
             facts.max_bytes = most
-        elif last := parse.parse_columns(text):
-            self._errors = last == "error"
+        elif columns := parse.COLUMNS.match(text):
+            self._errors = columns["last"] == "error"
         elif units := parse.parse_units(text):
             self._check_units(units, evidence)
-        elif name := parse.parse_collective(text):
-            facts.names.append((name.removesuffix("_perf"), evidence))
+        elif started := parse.COLLECTIVE.match(text):
+            facts.names.append((started["program"].removesuffix("_perf"), evidence))
         elif device := parse.parse_device(text):
             self._begin(evidence)
             self.run.note_device(device)
         elif bounds := parse.parse_out_of_bounds(text):
-            facts.out_of_bounds = OutOfBounds(bounds.count, bounds.okay, evidence)
+            facts.out_of_bounds = OutOfBounds(*bounds, evidence)
             facts.finished, facts.tool = facts.finished or evidence, facts.tool or TOOL_NAME
-        elif parse.parse_average(text) is not None:
+        elif parse.AVERAGE.match(text):
             facts.finished = evidence
         else:
             return False
@@ -151,7 +152,7 @@ class NcclReader(TableReader):
         if key not in self._pending and len(self._pending) == 1:
             key = next(iter(self._pending))  # a prefix with a counter names no rank
         pending = self._pending.pop(key, None)
-        if pending and parse.is_numbers(text):
+        if pending and parse.NUMBERS.match(text):
             rows = tuple(r for start in pending.starts for r in parse.joined(start, text))
             # The line that ends the row is the one that holds its rates.
             if not any(self._whole_row(row, evidence) for row in rows):
@@ -159,7 +160,7 @@ class NcclReader(TableReader):
             return True
         if self._whole_row(text, evidence):
             return True
-        start = parse.is_row_start(text)
+        start = bool(parse.ROW_START.match(text))
         if start:
             self._pending[key] = _Pending((text.strip(),), number, number)
         elif pending:
@@ -187,10 +188,10 @@ class NcclReader(TableReader):
     def _complaint(self, number: int, text: str) -> None:
         """Note what the tests say instead of a table."""
         evidence = Evidence(self.runs.file, number, text)
-        if few := parse.parse_too_few(text):
-            self.run.note_message("tests.too-few", evidence, few)
-        elif failure := parse.parse_failure(text):
-            self.run.note_message("tests.failure", evidence, {"text": failure})
+        if few := parse.TOO_FEW.search(text):
+            self.run.note_message("tests.too-few", evidence, few.groupdict())
+        elif failure := parse.FAILURE.search(text):
+            self.run.note_message("tests.failure", evidence, {"text": failure[0]})
 
     def end_of_file(self, last: int) -> None:
         """Note a row that is unfinished in the ``last`` line, which has no newline.

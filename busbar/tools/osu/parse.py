@@ -76,10 +76,11 @@ _TITLES = {
     "all-to-allv personalized exchange latency": "osu_alltoallv",
     "broadcast latency": "osu_bcast",
 }
-_BUFFERS = re.compile(
+BUFFERS = re.compile(
     r"#\s*Send Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<send>\w+)\)"
     r" and Receive Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<receive>\w+)\)"
 )
+"""The line that 5.x to 7.3 print under the title."""
 _ROW = re.compile(
     r"\s*(?P<nbytes>\d{1,18})(?P<values>(?:\s+(?:\d+(?:\.\d+)?|-\d+\.\d+|-?(?:nan|inf))){1,12})"
     r"(?:\s+(?P<check>Pass|Fail))?\s*$",
@@ -92,7 +93,8 @@ _SETTINGS = (
         r"#\s*\[\s*pairs:\s*(?P<pairs>\d{1,9})\s*\]\s*\[\s*window size:\s*(?P<window>\d{1,9})\s*\]"
     ),
 )
-_WRONG_RANKS = re.compile(r"This test requires (?:exactly|at least) (?P<ranks>\w+) processes")
+WRONG_RANKS = re.compile(r"This test requires (?:exactly|at least) (?P<ranks>\w+) processes")
+"""How many processes a test says it needs, when it was started with another number."""
 
 
 def parse_banner(line: str) -> OsuBanner | None:
@@ -108,12 +110,6 @@ def parse_banner(line: str) -> OsuBanner | None:
         test = test.replace("osu_", "osu_xccl_", 1)
     rate = "bandwidth" in title
     return OsuBanner(test, match["version"], match["device"] or "", "bw" if rate else "latency_us")
-
-
-def parse_buffers(line: str) -> str | None:
-    """``D D`` and the like from the line that 5.x to 7.3 print under the title."""
-    match = _BUFFERS.match(line)
-    return f"{match['send']} {match['receive']}" if match else None
 
 
 def parse_row(line: str) -> OsuRow | None:
@@ -144,12 +140,6 @@ def parse_setting(line: str) -> OsuSetting | None:
     return None
 
 
-def parse_rank_complaint(line: str) -> str | None:
-    """How many processes a test says it needs, when it was started with another number."""
-    complaint = _WRONG_RANKS.search(line)
-    return complaint["ranks"] if complaint else None
-
-
 class OsuReader(TableReader):
     """Reads tables; a row is two numbers, so it counts only after a title."""
 
@@ -173,9 +163,9 @@ class OsuReader(TableReader):
             if setting.unit and setting.unit != unit:
                 wrong = f"the table is in {setting.unit}, {banner.test} prints {unit}"
                 self.run.note_contradiction(wrong, evidence)
-        elif buffers := parse_buffers(text):
-            self.run.buffers = buffers
-            if "D" in buffers:
+        elif buffers := BUFFERS.match(text):
+            self.run.buffers = " ".join(buffers.groups())
+            if "D" in self.run.buffers:
                 self.run.device = self.run.device or "GPU"
         else:
             return False
@@ -204,10 +194,10 @@ class OsuReader(TableReader):
             if banner and row:
                 _add(self.run, banner, row, Evidence(self.runs.file, number, decode(line)))
             return row is not None
-        if b"requires" in line and (needed := parse_rank_complaint(decode(line, 300))):
+        if b"requires" in line and (needed := WRONG_RANKS.search(decode(line, 300))):
             facts, evidence = self.run, Evidence(self.runs.file, number, decode(line, 300))
             facts.tool = facts.tool or "osu"
-            facts.note_message("osu.ranks", evidence, {"ranks": needed})
+            facts.note_message("osu.ranks", evidence, needed.groupdict())
             facts.launches.append(evidence)
             facts.single_starts += 1
         return False  # it can be a library's message, too

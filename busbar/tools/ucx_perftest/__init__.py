@@ -10,7 +10,7 @@ from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.tool import Feature, Programs, Tool, measured
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
-from busbar.tools.ucx_perftest.parse import UcxReader, final_row, is_title
+from busbar.tools.ucx_perftest.parse import TITLE, UcxReader, final_row
 from busbar.units import format_bytes
 
 
@@ -24,7 +24,7 @@ def _answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     row = final_row(text)
     if row is None:
         return
-    if not any(is_title(line) for line in text):
+    if not any(TITLE.match(line) for line in text):
         yield "the output does not name the units of its table"
     if row != final_row(shown.until_exit):
         yield "a reading follows the exit status"

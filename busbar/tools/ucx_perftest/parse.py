@@ -20,7 +20,8 @@ _ROW = re.compile(
     r"\s*(?:Final:\s*)?(?P<iterations>\d{1,18})"
     r"(?P<values>(?:\s+(?:\d+(?:\.\d+)?|-?inf|-?nan)){7})\s*$"
 )
-_TITLE = re.compile(r"\|.*\((?:usec|nsec)\).*bandwidth \(MB/s\)")
+TITLE = re.compile(r"\|.*\((?:usec|nsec)\).*bandwidth \(MB/s\)")
+"""Heads the table in the units that are known."""
 _DIGITS = 0.005
 """Share by which printed numbers may differ: of a message rate there may be three digits."""
 
@@ -44,11 +45,6 @@ class UcxRow:
         return math.isclose(rate, self.gb_per_s, rel_tol=_DIGITS) and math.isclose(
             messages, self.messages, rel_tol=_DIGITS, abs_tol=1.0
         )
-
-
-def is_title(line: str) -> bool:
-    """Whether this line heads the table in the units that are known."""
-    return bool(_TITLE.match(line))
 
 
 def final_row(lines: Iterable[str]) -> UcxRow | None:
