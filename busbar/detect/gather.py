@@ -170,14 +170,11 @@ def _text(path: Path) -> str:
 
 
 def _places(root: Path, gpus: list[str]) -> dict[str, Place]:
-    nics = [path for kind in ("infiniband", "cxi", "net") for path in _devices(root, kind)]
+    kinds = ("infiniband", "cxi", "net")
+    nics = [path for kind in kinds for path in sorted(root.glob(f"sys/class/{kind}/*"))]
     places = {nic.name: place(nic / "device") for nic in nics if (nic / "device").exists()}
     devices = {address: root / "sys/bus/pci/devices" / address for address in gpus}
     return places | {name: place(path) for name, path in devices.items() if path.exists()}
-
-
-def _devices(root: Path, kind: str) -> list[Path]:
-    return sorted(root.glob(f"sys/class/{kind}/*"))
 
 
 def _multicast() -> bool | None:

@@ -66,8 +66,5 @@ def by_links(pair: int, gpu: int) -> NvidiaChip:
     older = sorted(
         (chip for chip in CHIPS if chip.links and chip.arch >= "sm_70"), key=lambda c: c.arch
     )
-    for counts in ((gpu,), (pair,)):
-        for chip in older:
-            if chip.links in counts:
-                return chip
-    return next(chip for chip in older if chip.links >= min(gpu, 18))
+    same = [chip for count in (gpu, pair) for chip in older if chip.links == count]
+    return next(iter(same or [chip for chip in older if chip.links >= min(gpu, 18)]))

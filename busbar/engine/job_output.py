@@ -91,6 +91,11 @@ class First(list[_T]):
         return super().__iadd__(entries)
 
 
+_KNOWN = (
+    *("tool", "environment", "exit_status", "endpoints", "transports", "rings", "reports"),
+    *("commands", "readings"),
+)
+"""Fields of which each shows that something was recognised."""
 _FIRST_SEEN = ("around", "places", "rings", "transport_lines", "paths", "reports", "devices")
 _ALL_SEEN = (
     *("transports", "commands", "events", "malformed", "contradictions", "launches"),
@@ -184,18 +189,8 @@ class JobOutput:
     @property
     def known(self) -> bool:
         """Whether more was recognised than severe lines, which any program may print."""
-        return bool(
-            self.tool
-            or self.messages.keys() - {"severe"}
-            or self.environment
-            or self.exit_status
-            or self.endpoints
-            or self.transports
-            or self.rings
-            or self.reports
-            or self.commands
-            or self.readings
-        )
+        known = any(getattr(self, name) for name in _KNOWN)
+        return known or bool(self.messages.keys() - {"severe"})
 
     @property
     def has_failed(self) -> bool:

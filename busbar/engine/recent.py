@@ -74,6 +74,11 @@ class Recent:
         at = number - self._first
         return [line[:_LONGEST_LINE] for line in self._lines[max(0, at - count) : at]]
 
+    def _after(self, number: int, count: int) -> list[bytes]:
+        """Return so many lines after a line, or those that are there."""
+        start = number - self._first + 1
+        return [line[:_LONGEST_LINE] for line in self._lines[start : start + count]]
+
     def introduces(self, number: int) -> bool:
         """Return whether the lines before one say that it is an example."""
         return is_introduced([decode(line) for line in self.before(number, INTRODUCED)])
@@ -90,18 +95,16 @@ class Recent:
 
     def place(self, number: int) -> tuple[int, bytes] | None:
         """Return number and text of the line of a help text that names the node of a message."""
-        start = number - self._first + 1
-        for at, line in enumerate(self._lines[start : start + _PLACE_AFTER], start):
-            if _RULE.search(line[:_LONGEST_LINE]):
+        for at, line in enumerate(self._after(number, _PLACE_AFTER), number + 1):
+            if _RULE.search(line):
                 return None
-            if _PLACE.search(line[:_LONGEST_LINE]):
-                return self._first + at, line[:_LONGEST_LINE]
+            if _PLACE.search(line):
+                return at, line
         return None
 
     def box(self, number: int) -> list[bytes]:
         """Return the lines of a help text that begins after a rule; none if no rule ends it."""
-        start = number - self._first + 1
-        lines = [line[:_LONGEST_LINE] for line in self._lines[start : start + _LONGEST_BOX]]
+        lines = self._after(number, _LONGEST_BOX)
         end = next((at for at, line in enumerate(lines) if _RULE.search(line)), 0)
         return lines[:end]
 

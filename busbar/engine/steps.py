@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from busbar.engine.collector import Collector
 from busbar.engine.job_output import UNNAMED, JobOutput
 from busbar.engine.patterns import Patterns
-from busbar.parse.owners import MOST_STREAMS, Owners, has_streams, stream_of
+from busbar.parse.owners import MOST_STREAMS, Owners, has_streams, has_words, stream_of
 from busbar.parse.text import decode
 
 MOST_STEPS = 64
@@ -64,7 +64,7 @@ class _Stream:
             self._steps.read(self._last, number, text)
             return
         owners.learn(text)
-        if not owners.benchmark and self._other is None and owners.has_words(text):
+        if not owners.benchmark and self._other is None and has_words(text):
             # What was read is of another program than a benchmark that may follow.
             self._own, self._other = None, self._own
         parts = list(self._parts(text))

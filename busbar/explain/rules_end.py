@@ -16,7 +16,7 @@ from busbar.explain.rules import Context, Finding, failure, finding
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.parse.messages import pattern
-from busbar.parse.owners import is_of_a_training
+from busbar.parse.owners import has_words
 from busbar.verdict import Verdict
 from busbar.words import counted
 
@@ -155,7 +155,7 @@ def _severe(facts: JobOutput) -> list[Occurrence]:
     lines = facts.seen("severe")
     if facts.step != UNNAMED:
         return lines
-    return [each for each in lines if is_of_a_training(each.evidence.text)]
+    return [each for each in lines if has_words(each.evidence.text.encode())]
 
 
 def _went_on(facts: JobOutput) -> list[Evidence]:
@@ -340,11 +340,8 @@ def _ended_badly(facts: JobOutput, last: Evidence) -> bool:
 
 
 def _requested_size(context: Context) -> int | None:
-    for command, _ in context.facts.commands:
-        for option, value in zip(command.arguments, command.arguments[1:], strict=False):
-            if option == "-m":
-                return numbers.whole(value.rsplit(":", 1)[-1])
-    return None
+    asked = (command.option("-m") for command, _ in context.facts.commands)
+    return numbers.whole(next(filter(None, asked), "").rsplit(":", 1)[-1])
 
 
 # ---- odd figures

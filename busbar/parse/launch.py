@@ -155,15 +155,11 @@ def _options(words: list[str]) -> tuple[dict[str, str], int | None]:
     environment: dict[str, str] = {}
     ranks = None
     for word, following, after in zip(words, [*words[1:], ""], [*words[2:], "", ""], strict=False):
-        if word.startswith(("--export=", "--env=")):
-            for part in word.partition("=")[2].split(","):
-                if _ASSIGNED.match(part):
-                    name, _, value = part.partition("=")
-                    environment[name] = value
-        elif _ASSIGNED.match(word):  # after -x, or before the launcher
-            name, _, value = word.partition("=")
-            environment[name] = value
-        elif word in ("-n", "-np", "--np", "--ntasks") and numbers.is_whole(following):
+        listed = word.startswith(("--export=", "--env="))
+        # Others are after -x, or before the launcher.
+        parts = word.partition("=")[2].split(",") if listed else [word]
+        environment |= dict(part.split("=", 1) for part in parts if _ASSIGNED.match(part))
+        if word in ("-n", "-np", "--np", "--ntasks") and numbers.is_whole(following):
             ranks = numbers.count(following)
         elif word in ("-mca", "--mca", "--omca", "--gmca"):
             environment[f"OMPI_MCA_{following}"] = after

@@ -134,11 +134,6 @@ class Owners:
         found = _BEGINNING_OR_WORDS if words else _BEGINNING
         return not self.benchmark and found.search(text) is None
 
-    @staticmethod
-    def has_words(text: bytes) -> bool:
-        """Return whether a block has words that no benchmark prints."""
-        return _OTHER.search(text) is not None
-
     def marks(self, text: bytes, last: str) -> Iterator[Mark]:
         """Yield the lines of a block that are of another program than the one before.
 
@@ -217,9 +212,9 @@ def has_table(text: bytes) -> bool:
     return bool(_TABLE_WORDS.search(text) and _BENCHMARK.search(text))
 
 
-def is_of_a_training(line: str) -> bool:
-    """Return whether a line has words that no benchmark prints."""
-    return _OTHER.search(line.encode()) is not None
+def has_words(text: bytes) -> bool:
+    """Return whether a text has words of a training, which no benchmark prints."""
+    return _OTHER.search(text) is not None
 
 
 def _short(host: bytes) -> bytes:

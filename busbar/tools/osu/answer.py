@@ -28,7 +28,7 @@ def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
         return
     if not output.readings:
         return
-    if not any(setting.unit for setting, _ in output.settings):
+    if not any("unit" in setting for setting, _ in output.settings):
         yield "the output does not name the unit of its table"
     on_gpu = "D" in launch.buffers
     if launch.buffers and launch.bench not in SILENT and on_gpu != (output.device != "host"):
@@ -36,22 +36,27 @@ def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
         yield f"requested buffers in {memory}, but the title names {output.device}"
     if output.buffers and launch.buffers and output.buffers != launch.buffers:
         yield f"requested buffers {launch.buffers}, but {output.buffers} were used"
-    for setting, _ in output.settings:
-        if setting.datatype not in (None, "MPI_CHAR"):
-            yield f"requested type MPI_CHAR, but {setting.datatype} was used"
-        if setting.pairs is not None and setting.pairs * 2 != launch.ranks:
-            yield f"requested {launch.ranks // 2} pairs, but {setting.pairs} were used"
-        if setting.window is not None and setting.window != _window(launch.command):
-            yield f"requested a window of {_window(launch.command)}, but {setting.window} was used"
+    yield from _of_settings(launch, output)
     yield from _strange(launch, output.readings)
+
+
+def _of_settings(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
+    for setting, _ in output.settings:
+        if setting.get("datatype", "MPI_CHAR") != "MPI_CHAR":
+            yield f"requested type MPI_CHAR, but {setting['datatype']} was used"
+        if "pairs" not in setting:
+            continue
+        pairs, window = numbers.count(setting["pairs"]), numbers.count(setting["window"])
+        if pairs * 2 != launch.ranks:
+            yield f"requested {launch.ranks // 2} pairs, but {pairs} were used"
+        if window != _window(launch.command):
+            yield f"requested a window of {_window(launch.command)}, but {window} was used"
 
 
 def _window(command: Sequence[str]) -> int:
     """OSU's own default is 64."""
-    for option, value in pairwise(command):
-        if option in ("-W", "--window-size") and numbers.is_whole(value):
-            return numbers.count(value)
-    return 64
+    sizes = (value for option, value in pairwise(command) if option in ("-W", "--window-size"))
+    return numbers.count(next(filter(numbers.is_whole, sizes), "64"))
 
 
 def _strange(launch: BenchLaunch, readings: Sequence[Reading]) -> Iterator[str]:

@@ -43,17 +43,6 @@ class OsuRow:
     """Whether the value has no decimals."""
 
 
-@dataclass(frozen=True)
-class OsuSetting:
-    """A line between the title and the table; None for what it does not name."""
-
-    unit: str | None = None
-    """Of the first column: ``MB/s`` or ``us``."""
-    datatype: str | None = None
-    pairs: int | None = None
-    window: int | None = None
-
-
 _BANNER = re.compile(
     r"#\s*OSU\s+(?P<api>MPI|NCCL|RCCL|xCCL|OSHM|UPC\+?\+?)(?:-(?P<device>[A-Za-z]+))?\s+"
     r"(?P<title>\S.*?)\s+(?:Test\s+)?v(?P<version>\d+(?:\.\d+)+)"
@@ -126,18 +115,13 @@ def parse_row(line: str) -> OsuRow | None:
     return OsuRow(numbers.count(row["nbytes"]), first, valid, known, words[0].isdigit())
 
 
-def parse_setting(line: str) -> OsuSetting | None:
-    """The units of the table, the type, or the number of pairs; None for any other line."""
-    for pattern in _SETTINGS:
-        if match := pattern.match(line):
-            found = match.groupdict()
-            return OsuSetting(
-                found.get("unit"),
-                found.get("datatype"),
-                numbers.count(found["pairs"]) if "pairs" in found else None,
-                numbers.count(found["window"]) if "window" in found else None,
-            )
-    return None
+def parse_setting(line: str) -> dict[str, str] | None:
+    """Return the ``unit`` of the first column, the ``datatype``, or ``pairs`` and ``window``.
+
+    None for any line that is not between the title and the table.
+    """
+    found = (match for pattern in _SETTINGS if (match := pattern.match(line)))
+    return next((match.groupdict() for match in found), None)
 
 
 class OsuReader(TableReader):
@@ -160,8 +144,8 @@ class OsuReader(TableReader):
         elif banner and (setting := parse_setting(text)):
             self.run.settings.append((setting, evidence))
             unit = "MB/s" if banner.quantity == "bw" else "us"
-            if setting.unit and setting.unit != unit:
-                wrong = f"the table is in {setting.unit}, {banner.test} prints {unit}"
+            if setting.get("unit", unit) != unit:
+                wrong = f"the table is in {setting['unit']}, {banner.test} prints {unit}"
                 self.run.note_contradiction(wrong, evidence)
         elif buffers := BUFFERS.match(text):
             self.run.buffers = " ".join(buffers.groups())
