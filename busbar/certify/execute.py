@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -16,8 +17,16 @@ from busbar.cluster.nightly import gate
 from busbar.cluster.nightly.process import Ended, run
 from busbar.cluster.nightly.stages import NightJob
 from busbar.data import CHECKS, busbar
+from busbar.redact import REPLACEMENT
 from busbar.slurm.hostlist import fold
 from busbar.words import counted
+
+_DEVICE = re.compile(
+    rb"(?:GPU|MIG|IB)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    rb"|(?i:(?<=serial number:)|(?<=serial:))[ \t]*[\w-]++"
+    rb"|\b0x[0-9a-f]{16}\b|\b(?:[0-9a-f]{4}:){3}[0-9a-f]{4}\b"
+)
+"""UUIDs of GPUs, serial numbers, and GUIDs of InfiniBand."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +39,8 @@ class Executor:
     """How Slurm gives the nodes; None on a machine without Slurm."""
     interruption: Interruption
     tell: Callable[[str], None]
+    redact: bool = False
+    """Whether numbers of devices are masked in all that a run leaves."""
 
     def run(self, ledger: Ledger) -> None:
         """Run what is lacking; nodes with a fault are left out of what follows."""
@@ -49,6 +60,16 @@ class Executor:
                     self.tell(f"{work.name or work.kind}: not measured: {kept.run.said}")
 
     def _act(self, work: Work, nodes: tuple[str, ...], directory: Path) -> Ended:
+        ended = self._measure(work, nodes, directory)
+        for file in directory.rglob("*") if self.redact else ():
+            if file.is_file() and not file.is_symlink():
+                text = file.read_bytes()
+                kept = _DEVICE.sub(REPLACEMENT.encode(), text)
+                if kept != text:
+                    file.write_bytes(kept)
+        return ended
+
+    def _measure(self, work: Work, nodes: tuple[str, ...], directory: Path) -> Ended:
         match work.kind:
             case "gate":
                 return self._gate(nodes, directory)

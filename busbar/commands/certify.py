@@ -69,6 +69,7 @@ def add_parser(subparsers: Any) -> None:
             default="",
         ),
         option("--key FILE", _KEY),
+        option("--redact", "mask serial numbers, UUIDs and GUIDs of devices in the evidence"),
         output("busbar-acceptance", "directory of the record; all nodes mount it"),
         JOB,
         STACK,
@@ -158,7 +159,7 @@ def run(args: argparse.Namespace) -> int:
         name = str(site.directory or site.name)
         job = _job(args, directory, name, grant) if grant else None
         with interruption.held():
-            Executor(contract, name, job, interruption, tell).run(ledger)
+            Executor(contract, name, job, interruption, tell, args.redact).run(ledger)
             if interruption.name:
                 interruption.finish()
             found = acceptance(contract, site.name, ledger)

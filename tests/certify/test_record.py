@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from busbar.certify.contract import Clause, Contract
+from busbar.certify.execute import Executor
+from busbar.certify.plan import Work
 from busbar.certify.record import Acceptance
+from busbar.check.processes import Interruption
+from busbar.cluster.nightly.process import Ended
 from busbar.errors import BusbarError
 
 from .records import CLAUSES, FakeFleet
@@ -152,3 +157,19 @@ def test_what_many_nodes_measured_together_is_repeated_after_a_repair(tmp_path: 
     fleet.slow = set()
     assert fleet.certify("n1").verdict == "accepted"
     assert [kind for kind, _ in runs(fleet)] == ["begun", "check", "repaired", "check"]
+
+
+def test_numbers_of_devices_are_masked(tmp_path: Path) -> None:
+    def measure(*_: object) -> Ended:
+        text = "Serial Number: 1320-A\nGPU 0 (UUID: GPU-01234567-89ab-cdef-0123-456789abcdef)\n"
+        (tmp_path / "log").write_text(f"{text}node guid: 0x0c42a10300a1b2c3, 16777216 24100.12\n")
+        return Ended(0, late=False, seconds=1.0, said="")
+
+    contract = Contract(site="local", clauses=[Clause(require="gate")])
+    executor = Executor(contract, "local", None, Interruption(), print, redact=True)
+    object.__setattr__(executor, "_measure", measure)
+    executor._act(Work("gate"), ("n0",), tmp_path)
+    assert (tmp_path / "log").read_text() == (
+        "Serial Number:[redacted]\nGPU 0 (UUID: [redacted])\n"
+        "node guid: [redacted], 16777216 24100.12\n"
+    )

@@ -148,7 +148,7 @@ class OsuReader(TableReader):
                 wrong = f"the table is in {setting['unit']}, {banner.test} prints {unit}"
                 self.run.note_contradiction(wrong, evidence)
         elif buffers := BUFFERS.match(text):
-            self.run.buffers = " ".join(buffers.groups())
+            self.run.buffers = f"{buffers['send']} {buffers['receive']}"
             if "D" in self.run.buffers:
                 self.run.device = self.run.device or "GPU"
         else:
