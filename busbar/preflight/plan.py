@@ -60,22 +60,13 @@ _CRAY_SPOOL = PurePosixPath("/var/spool/slurmd")
 _NEEDED = PurePosixPath("/host/needed")
 _C_LIBRARY = re.compile(r"(?:ld-linux.*|lib(?:c|m|dl|rt|pthread|resolv|util))\.so\.\d+")
 
-# The options of other runtimes that correspond to Apptainer's --nv and --rocm.
-_AMD = ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
-_GPUS = {
-    ("docker", "--nv"): ["--gpus=all"],
-    ("podman", "--nv"): ["--device=nvidia.com/gpu=all"],
-    ("docker", "--rocm"): _AMD,
-    ("podman", "--rocm"): _AMD,
-}
-
 
 @dataclass(frozen=True)
 class Contents:
     """What an untrusted image contains."""
 
     reference: str
-    """The image for the runtime: a file, or a name in its store."""
+    """The path of a SIF or a sandbox."""
     files: Files
     fingerprint: Fingerprint | None
     """None for an image that Busbar did not build."""
@@ -111,17 +102,10 @@ class ImagePlan:
     program: ContainerFile | None
     runs: str
     """The program's path as given; it may be a link."""
-    runtime: str
-    """``apptainer``, ``docker`` or ``podman``."""
 
 
-def make_plan(  # noqa: PLR0917 - each is a part of the plan
-    contents: Contents,
-    site: Site,
-    host: Host,
-    inject: Sequence[str],
-    program: str | None,
-    runtime: str = "apptainer",
+def make_plan(
+    contents: Contents, site: Site, host: Host, inject: Sequence[str], program: str | None
 ) -> ImagePlan:
     """Plan the launch of an image; ``inject`` are library directories of the host.
 
@@ -161,7 +145,6 @@ def make_plan(  # noqa: PLR0917 - each is a part of the plan
         host=host,
         program=file,
         runs=path if file else "PROGRAM",
-        runtime=runtime,
     )
 
 
@@ -341,7 +324,7 @@ def launch(plan: ImagePlan, mpi_type: str | None) -> LaunchLine:
         nodes = min(2, plan.site.partitions[0].nodes)
         outside = ["srun", f"--nodes={nodes}", f"--ntasks-per-node={ranks}"]
         outside.append(f"--mpi={mpi_type or 'none'}")
-    elif plan.injected and plan.runtime == "apptainer":
+    elif plan.injected:
         outside = [hosts_mpirun(plan) or "mpirun", "-n", str(ranks)]
     else:
         inside = ["mpirun", "-n", str(ranks)]
@@ -350,23 +333,13 @@ def launch(plan: ImagePlan, mpi_type: str | None) -> LaunchLine:
 
 def _enter(plan: ImagePlan) -> list[str]:
     """Return the command prefix that enters the image: the binds, the GPUs and the image."""
-    path = ":".join(plan.view.library_path)
-    if plan.runtime == "apptainer":
-        words = ["apptainer", "exec", *([plan.gpu_option] if plan.gpu_option else [])]
-        bind = "--bind"
-    else:
-        # A container's own /dev/shm has 64 MB only, so the host's is used. Docker's seccomp filter
-        # allows a copy between processes only with CAP_SYS_PTRACE.
-        words = [plan.runtime, "run", "--rm", "--ipc=host", "--network=host"]
-        words.append("--cap-add=SYS_PTRACE")
-        words += _GPUS[plan.runtime, plan.gpu_option] if plan.gpu_option else []
-        bind = "--volume"
+    words = ["apptainer", "exec", *([plan.gpu_option] if plan.gpu_option else [])]
     for mount in plan.injected:
-        words += [bind, f"{mount.source}:{mount.target}:ro"]
+        words += ["--bind", f"{mount.source}:{mount.target}:ro"]
     for mount in plan.binds:
-        words += [bind, f"{mount.source}:{mount.target}"]
+        words += ["--bind", f"{mount.source}:{mount.target}"]
     if plan.injected:
-        words += ["--env", f"LD_LIBRARY_PATH={path}"]
+        words += ["--env", f"LD_LIBRARY_PATH={':'.join(plan.view.library_path)}"]
     if plan.preload:
         words += ["--env", f"LD_PRELOAD={plan.preload}"]
     return [*words, plan.contents.reference]
