@@ -30,7 +30,7 @@ from busbar.expect.show import (
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import stdout
-from busbar.units import format_bytes, parse_bytes
+from busbar.units import parse_bytes
 
 POINT_BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
 
@@ -89,7 +89,6 @@ def add_parser(subparsers: Any) -> None:
             default=None,
         ),
         ANY_LANE,
-        option("--plot FILE", "draw the matrix as .svg"),
         JSON,
     )
 
@@ -120,17 +119,10 @@ def _expect(args: argparse.Namespace) -> int:
     }
     for key, names in choices.items():
         refuse_unknown(site, key, getattr(args, key), names)
-    if args.plot:
-        from busbar.report.expected import check_name  # noqa: PLC0415 - only with --plot
-
-        check_name(args.plot)
     given = {name: value for name, value in vars(args).items() if value is not None}
     named = {each.name: given[each.name] for each in fields(Question) if each.name in given}
     question = Question(**named, environment=_environment(args.env))
-    pair_matrix = args.bench in POINT_BENCHES and args.src is None
-    if args.plot and not pair_matrix:
-        raise BusbarError("--plot needs a matrix of all pairs", hint="omit --from and --to")
-    if pair_matrix:
+    if args.bench in POINT_BENCHES and args.src is None:
         return _matrix(args, site, question)
     answer = _ask(site, question)
     if args.json:
@@ -192,12 +184,6 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
     else:
         stdout().show(matrix_table(site, args.bench, answers))
         stdout().line(counts.line)
-    if args.plot:
-        from busbar.report.expected import plot_matrix  # noqa: PLC0415 - only with --plot
-
-        sizes = {answer.bytes for answer in answers.values() if answer.bytes}
-        text = ", ".join(format_bytes(size) for size in sorted(sizes))
-        plot_matrix(args.plot, f"{args.bench} on {site.name}, typical at {text}", answers)
     return 0
 
 

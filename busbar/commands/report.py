@@ -176,7 +176,7 @@ def _name(site: str) -> str:
 
 
 def _site(name: str | None, measured: str) -> Site | None:
-    """Return the site; without it the pages lack the links of the node."""
+    """Return the site; without it the pages do not know whether nodes can be chosen."""
     if name:
         return sites.load(name)
     if measured == DETECTED or not re.fullmatch(NAME_PATTERN, measured):
@@ -184,5 +184,5 @@ def _site(name: str | None, measured: str) -> Site | None:
     try:
         return sites.load(measured)
     except BusbarError as error:
-        stderr().line(f"busbar report: links are not drawn: {error.alone()}")
+        stderr().line(f"busbar report: the commands to repeat name no node: {error.alone()}")
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The pairs of a node as a heat map, and drawn on its links."""
+"""The pairs of a node as a heat map."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from busbar.engine.results import Result
 from busbar.report.curve import reading_text
 from busbar.report.scale import drawable, number
-from busbar.site.model import Gpus
 from busbar.verdict import Verdict, worst
 
 _PAIR = re.compile(r"(?P<source>[0-9]{1,4})->(?P<target>[0-9]{1,4})")
@@ -21,15 +20,11 @@ _LEAST_SPAN = 0.1
 _LEAST_SPAN_WITHOUT_BAND = 0.4
 """Latencies of the pairs of a healthy node differ by a quarter (`tests/data/h100x4`)."""
 _MOST_ENDS = 64
-_MOST_LINES = 64
-"""Pairs that are drawn on the links, the worst; of more nothing could be seen."""
 _WITH_NUMBERS = 8
 """Ends up to which a cell has room for its number."""
 _MOST_PLOT = 300
 _LARGEST_CELL = 48
 _MARGIN = 44
-SIZE = 344
-_CENTRE, _RADIUS = SIZE / 2, SIZE / 2 - 34
 
 
 @dataclass(frozen=True)
@@ -47,22 +42,8 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class MatrixLine:
-    """A line of the drawing of a node."""
-
-    x1: float
-    y1: float
-    x2: float
-    y2: float
-    step: int = 0
-    width: float = 1.0
-    text: str = ""
-    verdict: Verdict = Verdict.PASS
-
-
-@dataclass(frozen=True)
 class MatrixEnd:
-    """A GPU or rank in the drawing of a node."""
+    """A GPU or rank beside a row or column."""
 
     x: float
     y: float
@@ -71,7 +52,7 @@ class MatrixEnd:
 
 @dataclass(frozen=True)
 class MatrixPicture:
-    """Both pictures of the pairs of one node, one metric and one size."""
+    """The picture of the pairs of one node, one metric and one size."""
 
     title: str
     summary: str
@@ -87,13 +68,6 @@ class MatrixPicture:
     height: float
     cells: tuple[Cell, ...]
     labels: tuple[MatrixEnd, ...]
-    ends: tuple[MatrixEnd, ...]
-    links: tuple[MatrixLine, ...]
-    """The physical links."""
-    hub: bool
-    """Whether the links end at a switch in the centre."""
-    pairs: tuple[MatrixLine, ...]
-    """The readings, the worst last, above the others."""
     worst: Verdict
     least: float
     """The share of its reference that the worst pair has."""
@@ -108,17 +82,12 @@ def ends_of(row: Result) -> tuple[int, int] | None:
     return (source, target) if max(source, target) < _MOST_ENDS else None
 
 
-def matrix(title: str, results: Sequence[Result], gpus: Gpus | None) -> MatrixPicture | None:
-    """Return the pictures of readings of one metric, size and node; None for fewer than 3 ends.
-
-    ``gpus`` has the links of the node, if it is known.
-    """
+def matrix(title: str, results: Sequence[Result]) -> MatrixPicture | None:
+    """Return the picture of readings of one metric, size and node; None for fewer than 3 ends."""
     readings = {ends: row for row in results if (ends := ends_of(row))}
     if len({end for ends in readings for end in ends}) < 3:
         return None
     count = 1 + max(max(ends) for ends in readings)
-    known = gpus if gpus and gpus.count >= count else None
-    count = known.count if known else count
     shares, colours = _shares(readings)
     banded = all(drawable(row.typical) for row in readings.values())
     span = max(1 - min(shares.values()), _LEAST_SPAN if banded else _LEAST_SPAN_WITHOUT_BAND)
@@ -152,10 +121,6 @@ def matrix(title: str, results: Sequence[Result], gpus: Gpus | None) -> MatrixPi
             for (source, target), row in readings.items()
         ),
         labels=tuple(_labels(count, sources, side)),
-        ends=tuple(MatrixEnd(*_place(n, count), str(n)) for n in range(count)),
-        links=tuple(_links(known, count)),
-        hub=bool(known and known.links and known.links.switched),
-        pairs=tuple(_pairs(readings, ordered, steps, count)),
         worst=worst(row.verdict for row in readings.values()),
         least=min(shares.values()),
     )
@@ -187,60 +152,3 @@ def _labels(count: int, sources: Sequence[int], side: float) -> Iterator[MatrixE
         yield MatrixEnd(round(_MARGIN + (n + 0.5) * side, 1), _MARGIN - 8, str(n))
     for n in range(0, len(sources), every):
         yield MatrixEnd(_MARGIN - 9, round(_MARGIN + (n + 0.5) * side + 4, 1), str(sources[n]))
-
-
-def _place(number: int, count: int) -> tuple[float, float]:
-    angle = 2 * math.pi * (number + 0.5) / count - math.pi / 2
-    return (
-        round(_CENTRE + _RADIUS * math.cos(angle), 1),
-        round(_CENTRE + _RADIUS * math.sin(angle), 1),
-    )
-
-
-def _links(gpus: Gpus | None, count: int) -> Iterator[MatrixLine]:
-    links = gpus.links if gpus else None
-    if links is None:
-        return
-    if links.switched:
-        for n in range(count):
-            yield MatrixLine(*_place(n, count), _CENTRE, _CENTRE, width=6)
-        return
-    inside = links.package.devices if links.package else 1
-    for link in links.direct(count // inside):
-        one, other = (_middle(package, inside, count) for package in link.between)
-        yield MatrixLine(*one, *other, width=2.0 + 2 * min(link.count, 8))
-    for first in range(0, count, inside):
-        for device in range(first + 1, first + inside):
-            yield MatrixLine(*_place(first, count), *_place(device, count), width=12)
-
-
-def _middle(package: int, inside: int, count: int) -> tuple[float, float]:
-    """Return the middle of the devices of a package."""
-    places = [_place(package * inside + device, count) for device in range(inside)]
-    return (
-        round(sum(x for x, _ in places) / inside, 1),
-        round(sum(y for _, y in places) / inside, 1),
-    )
-
-
-def _pairs(
-    readings: Mapping[tuple[int, int], Result],
-    ordered: Sequence[tuple[int, int]],
-    steps: Mapping[tuple[int, int], int],
-    count: int,
-) -> Iterator[MatrixLine]:
-    """Yield a line for each two ends: the worse direction decides its colour."""
-    drawn: dict[frozenset[int], MatrixLine] = {}
-    for ends in ordered:
-        if ends[0] == ends[1] or frozenset(ends) in drawn:
-            continue
-        both = [readings[each] for each in (ends, ends[::-1]) if each in readings]
-        drawn[frozenset(ends)] = MatrixLine(
-            *_place(ends[0], count),
-            *_place(ends[1], count),
-            step=steps[ends],
-            width=1.5 + steps[ends] * 0.6,
-            text="; ".join(map(reading_text, both)),
-            verdict=worst(row.verdict for row in both),
-        )
-    yield from reversed(list(drawn.values())[:_MOST_LINES])

@@ -20,7 +20,6 @@ from busbar.engine.results import Outcome
 from busbar.report.failures import Failure, failures
 from busbar.report.fleet import Fleet, of_outcomes
 from busbar.report.headline import Headline, headline
-from busbar.report.matrix import MatrixPicture
 from busbar.report.news import News
 from busbar.report.rows import Namer, namer
 from busbar.report.scale import number
@@ -175,16 +174,6 @@ def _rendered(template: str, **values: object) -> str:
         style_hash=_hash(style),
         script_hash=_hash(script),
         **values,
-    )
-
-
-def drawing(picture: MatrixPicture) -> str:
-    """Return a heat map as an SVG file."""
-    environment = _environment()
-    style = environment.get_template("style.css.j2").render()
-    return environment.get_template("matrix.svg.j2").render(
-        picture=picture,
-        style=Markup(style),  # noqa: S704 - ours
     )
 
 

@@ -17,7 +17,7 @@ from busbar.report.failures import repeat
 from busbar.report.matrix import MatrixPicture, ends_of, matrix
 from busbar.report.rows import namer, quality
 from busbar.report.trend import Trend
-from busbar.site.model import Gpus, Site
+from busbar.site.model import Site
 from busbar.units import format_bytes
 from busbar.verdict import Verdict, worst
 from busbar.words import grouped, names_text
@@ -73,7 +73,7 @@ class Frame:
 
     run: Snapshot
     site: Site | None
-    """Draws pairs on the links of the node, if it is known."""
+    """Says whether nodes can be chosen, if it is known."""
     trends: Mapping[str, Sequence[Trend]] = field(default_factory=dict)
     """The history by check, as ReFrame shows it."""
     inline: bool = True
@@ -96,13 +96,6 @@ class Frame:
         }
         of_base = (one for one in self.trends.get(base, ()) if one.metric in measured)
         return (*self.trends.get(check, ()), *of_base)
-
-    def gpus(self, partition: str) -> Gpus | None:
-        """Return the GPUs of a node of a partition, if they are known."""
-        for each in self.site.partitions if self.site else ():
-            if self.site and each.name == partition:
-                return self.site.node_types[each.node_type].gpus
-        return None
 
 
 @dataclass
@@ -163,7 +156,7 @@ def _section(place: _Place, outcome: Outcome) -> CheckSection:
     curves.sort(key=lambda each: -each.worst.severity)
     bars = [bar(title, rows) for title, rows in groups if len({row.bytes for row in rows}) == 1]
     bars.sort(key=lambda each: -each.verdict.severity)
-    matrices = _worst_of_each(_matrices(outcome.results, frame.gpus(outcome.partition)))
+    matrices = _worst_of_each(_matrices(outcome.results))
     rows = sorted(outcome.results, key=_badness)
     readings = [row for row in rows if row.value is not None]
     headline = _headline(readings)
@@ -254,7 +247,7 @@ def _worst_of_each(matrices: Iterable[tuple[str, MatrixPicture]]) -> list[Matrix
     return sorted(kept, key=lambda each: (-each.worst.severity, each.least))
 
 
-def _matrices(results: Iterable[Result], gpus: Gpus | None) -> Iterator[tuple[str, MatrixPicture]]:
+def _matrices(results: Iterable[Result]) -> Iterator[tuple[str, MatrixPicture]]:
     pairs = [row for row in results if row.value is not None and ends_of(row)]
     found = grouped(((row.where, row.metric, row.buffers), row) for row in pairs)
     for (where, metric, buffers), rows in found.items():
@@ -267,6 +260,6 @@ def _matrices(results: Iterable[Result], gpus: Gpus | None) -> Iterator[tuple[st
             format_bytes(size) if size else "",
             f"on {where}" if where else "",
         )
-        found_matrix = matrix(" ".join(filter(None, words)), sizes[size], gpus)
+        found_matrix = matrix(" ".join(filter(None, words)), sizes[size])
         if found_matrix:
             yield f"{metric} {buffers}", found_matrix

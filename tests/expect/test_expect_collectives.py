@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -272,17 +270,6 @@ def test_command_for_pairs(busbar: Command) -> None:
     assert len(document["pairs"]) == 56
 
 
-def test_command_draws_the_matrix(tmp_path: Path, busbar: Command) -> None:
-    picture = tmp_path / "matrix.svg"
-    assert busbar("expect --site mi250x --plot", picture).status == 0
-    content = picture.read_text()
-    root = ElementTree.fromstring(content)  # noqa: S314
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert not [each for each in root.iter() if each.tag.endswith(("image", "script"))]
-    assert "sending GPU" in content
-    assert content.count(">150</text>") == 8
-
-
 def test_every_limit_names_the_links_that_it_comes_from(busbar: Command) -> None:
     between = answer(busbar, "p5 --bench all_gather --nodes 2")["sources"]
     assert [text.split(":")[0] for text in between[:2]] == ["efa-100g", "nvlink4"]
@@ -353,10 +340,6 @@ def test_every_answer_counts_what_was_fitted(
         ("mi250x --profile npkit --env A=1", "--env and --profile exclude each other"),
         ("mi250x --bench all_reduce --harness nope", "known: nccl-tests, pytorch"),
         ("mi250x --bench all_reduce --protocol nope", "known: simple, ll, ll128"),
-        # A picture that cannot be is refused before anything is printed.
-        ("mi250x --plot matrix.gif", "matrix.gif: unknown picture format"),
-        ("h200x4 --plot matrix.gif", "matrix.gif: unknown picture format"),
-        ("mi250x --plot nowhere/matrix.svg", "nowhere"),
         ("nowhere", "no site 'nowhere'"),
         ("local", "compare the reading with a copy"),
         ("mi250x --from 0", "--from and --to must be given together"),

@@ -234,15 +234,12 @@ WRITES: dict[str, tuple[str, ...]] = {
     "site calibrate --from-history": (
         *("site", "calibrate", "--site", "gated", "--from-history=3", "--output", "out/a.json"),
     ),
-    "expect --plot": (
-        *("expect", "--site", "h200x4", "--bench", "osu_bw", "--plot", "out/a.svg"),
-    ),
     "history import": ("history", "import", str(ROOT / COPY), "--site", "h200x4"),
 }
 PLANTS = {
     "links": (
         "mkdir -p out/mine; for f in results.json report.html index.html .lock night.json"
-        " results.jsonl reframe.log a.prom a.json a.svg site.yaml reframe.py mine/site.yaml"
+        " results.jsonl reframe.log a.prom a.json site.yaml reframe.py mine/site.yaml"
         " mine/reframe.py configuration.py busbar.db results.db; do ln -s @secret@ out/$f; done"
     ),
     "a link for the directory": "ln -s @root@ out",

@@ -156,23 +156,11 @@ def test_a_value_axis_has_room_and_ticks(values: list[float]) -> None:
 def test_the_pairs_of_a_node(tmp_path: Path) -> None:
     run = snapshot(tmp_path, list(matrix_rows(slow=2)))
     rows = [each for each in run.outcomes[0].results if each.bytes == 1 << 28]
-    drawn = matrix("x", rows, next(iter(SITE.node_types.values())).gpus)
+    drawn = matrix("x", rows)
     assert len(drawn.cells) == 12
     bad = [cell for cell in drawn.cells if cell.verdict is Verdict.DEGRADED]
     assert {cell.step for cell in bad} == {4}
     assert {cell.step for cell in drawn.cells if cell not in bad} == {0}
-    assert len(drawn.pairs) == 6
-    # The worst are drawn last, above the others.
-    assert [line.verdict.is_problem for line in drawn.pairs] == [False] * 3 + [True] * 3
-
-
-def test_the_links_of_a_node_are_those_of_its_site(tmp_path: Path) -> None:
-    gpus = next(iter(sites.load("mi250x").node_types.values())).gpus
-    rows = [row(value=30.0 + n, pair=f"0->{n}", bytes=8) for n in range(1, 8)]
-    drawn = matrix("x", snapshot(tmp_path, rows).outcomes[0].results, gpus)
-    assert len(drawn.links) == len(list(gpus.links.direct(8)))
-    assert not drawn.hub
-    assert len(drawn.ends) == 8
 
 
 class _Svg(HTMLParser):
@@ -357,10 +345,10 @@ def test_latencies_of_a_healthy_node_do_not_look_like_a_fault(tmp_path: Path) ->
         row("m", us, metric="latency", pair=pair, bytes=8, verdict=Verdict.UNJUDGED)
         for pair, us in values.items()
     ]
-    drawn = matrix("x", snapshot(tmp_path, rows).outcomes[0].results, None)
+    drawn = matrix("x", snapshot(tmp_path, rows).outcomes[0].results)
     assert max(cell.step for cell in drawn.cells) == 2
     rows[0]["us"] = 2.0
-    drawn = matrix("x", snapshot(tmp_path, rows).outcomes[0].results, None)
+    drawn = matrix("x", snapshot(tmp_path, rows).outcomes[0].results)
     assert max(cell.step for cell in drawn.cells) == 4
 
 
