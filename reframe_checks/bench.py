@@ -33,7 +33,6 @@ from busbar.tools.nccl_tests.request import ways
 from busbar.verdict import Verdict
 
 from .base import BusbarCheck
-from .images import FORCED
 from .judging import Judgement
 from .programs import AT_END, BUSY, SOURCES
 
@@ -141,7 +140,7 @@ class LaunchesCheck(BusbarCheck, special=True):
                 asked, traced = ' "${json[@]}"', '"${json[*]:+ ${json[*]}}"'
             lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)) + traced)
             for name, value in launch.environment:
-                names = (name, f"{FORCED}{name}") if self.image else (name,)
+                names = self.image.prevailing(name) if self.image else [name]
                 lines += [f"export {each}={shlex.quote(value)}" for each in names]
             if launch is self.planned[-1]:
                 break
@@ -154,9 +153,17 @@ class LaunchesCheck(BusbarCheck, special=True):
         self.executable_opts += ['"${json[@]}"'] if last.json else []
         self.postrun_cmds = list(_ENDED)
 
+    def names_for_image(self) -> list[str]:
+        """Those of single launches too."""
+        single = [name for launch in self.planned for name, _ in launch.environment]
+        return [*super().names_for_image(), *single]
+
     def run_without_ranks(self, program: str) -> list[str]:
         """The words that run a program without ranks, where its launches run."""
-        return [*(self.image.entered(SOURCES) if self.image else ()), program]
+        if not self.image:
+            return [program]
+        words = self.image.entered(self.names_for_image(), (), self.stagedir)
+        return [*words, program]
 
     def start_of(self, launch: BenchLaunch) -> list[str]:
         """Return what comes before the program: the launcher, and the scripts of each rank."""

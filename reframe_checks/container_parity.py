@@ -34,10 +34,10 @@ from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 from .bench import versions_of, words_of
-from .images import FORCED
 from .in_image import InImage, launcher_outside
 from .judging import Judgement, lines_of
 from .mpi_program import GpuAwareCheck, Sizes
+from .programs import SOURCES
 
 _SIDES = ("bare", "image")
 _Key = tuple[int | None, int | None, str, int]
@@ -84,7 +84,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         inside.options = [f"--mpi={mpi_type}"] if mpi_type else []
         launchers = {
             "bare": host,
-            "image": InImage(inside, image),
+            "image": InImage(inside, image, self.names_for_image, [str(SOURCES)]),
         }
         words = shlex.split(" ".join([self.executable, *self.executable_opts]))
         program = len(words_of(self.wrapper, "wrapper"))
@@ -184,9 +184,10 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
             return known
         image, exported = self.preflighted, self.current_environ.env_vars
         outside = {name: " ".join(shlex.split(value)) for name, value in exported.items()}
+        forced = "APPTAINERENV_"
         inside = outside | image.settings
         inside |= {
-            n.removeprefix(FORCED): v for n, v in os.environ.items() if n.startswith(FORCED)
+            n.removeprefix(forced): v for n, v in os.environ.items() if n.startswith(forced)
         }
         program = Path(self.built.stagedir, "gpu_aware")
         # Its tail is what the shell makes of the caller's own.

@@ -15,9 +15,7 @@ from busbar.verdict import Verdict
 
 from .in_image import InImage, launcher_outside
 from .judging import Judgement, JudgingMixin
-
-FORCED = "APPTAINERENV_"
-"""The prefix by which a variable overrides that of the image."""
+from .programs import SOURCES
 
 
 class ImageMixin(JudgingMixin):
@@ -57,8 +55,16 @@ class ImageMixin(JudgingMixin):
     def set_launcher_inside(self) -> None:
         """What follows the launcher runs inside; what the check sets wins over the image."""
         if image := self.image:
-            self.job.launcher = InImage(self.job.launcher, image)
-            self.env_vars |= {f"{FORCED}{n}": value for n, value in self.env_vars.items()}
+            self.job.launcher = InImage(
+                self.job.launcher, image, self.names_for_image, [str(SOURCES)]
+            )
+            for name, value in dict(self.env_vars).items():
+                self.env_vars |= dict.fromkeys(image.prevailing(name), value)
+
+    def names_for_image(self) -> list[str]:
+        """Return the variables that the job's commands need, but for those that the image sets."""
+        own = self.image.settings if self.image else {}
+        return [*(n for n in self.current_environ.env_vars if n not in own), *self.env_vars]
 
     def known_causes(self) -> list[Cause]:
         """Return what preflight found."""

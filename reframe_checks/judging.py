@@ -158,6 +158,9 @@ class JudgingMixin(Configured):
         # Nodes may be listed by address, and a container may have a name of its own.
         if not nodes or any(node[:1].isdigit() or ":" in node for node in nodes):
             return
+        image = self.environment.image
+        if image and image.runtime != "apptainer":
+            return
         ran = {_short(host) for result in results for host in result.where.split(",") if host}
         if others := ran - {_short(node) for node in nodes}:
             message = f"ranks ran on {', '.join(sorted(others))}, the job on {', '.join(nodes)}"

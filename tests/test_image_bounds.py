@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""An image that is converted cannot fill the disk or hang the check."""
+"""An image that is converted or loaded by its runtime cannot fill the disk or hang the check."""
 
 from __future__ import annotations
 
@@ -88,9 +88,7 @@ def runs(pid: str) -> bool:
         return False
 
 
-def test_a_conversion_that_hangs_is_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runtime_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bounds, "SECONDS", 3)
     pid = tmp_path / "pid"
     script = f"sleep 300 & echo $! >{pid}; wait"

@@ -18,15 +18,16 @@ pytestmark = pytest.mark.run  # ReFrame is loaded while an image is looked at
 
 @pytest.fixture
 def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]):
-    """The one line that ``busbar check`` prints; Apptainer is here by name, and fails."""
+    """The one line that ``busbar check`` prints; each runtime is here by name, and fails."""
     tools = tmp_path / "bin"
     tools.mkdir()
-    (tools / "apptainer").write_text("#!/bin/sh\nfalse\n")
-    (tools / "apptainer").chmod(0o755)
+    for name in ("apptainer", "docker", "podman"):
+        (tools / name).write_text('#!/bin/sh\n[ "$1" = info ]\n')
+        (tools / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tools), prepend=":")
 
-    def run(*options: object, runtime: str = "apptainer") -> str:
-        site = small_site(tmp_path, runtime=runtime)
+    def run(*options: object, runtime: str = "apptainer", scheduler: str = "local") -> str:
+        site = small_site(tmp_path, scheduler=scheduler, runtime=runtime)
         words = ["check", "--site", site, "--output", tmp_path / "out", *options]
         assert main([str(word) for word in words]) == 2
         said = capfd.readouterr()
@@ -45,26 +46,17 @@ def test_what_is_no_image(refused, tmp_path: Path) -> None:
     with tarfile.open(archive, "w") as tar:
         tar.add(text)
     assert "neither manifest.json nor oci-layout" in refused("--image", archive)
-    missing = refused("--image", "localhost/none")
-    assert "no such file; give a SIF" in missing
-    assert "docker save NAME -o image.tar" in missing
+    missing = refused("--image", "localhost/none", runtime="podman")
+    assert "no such file, and no image with this name in Docker or Podman" in missing
 
 
-def test_other_runtimes(refused, tmp_path: Path) -> None:
+def test_what_a_runtime_cannot_do(refused, tmp_path: Path) -> None:
     sandbox = tmp_path / "sandbox"
     sandbox.mkdir()
-    for runtime in ("docker", "podman", "sarus", "enroot"):
-        refusal = refused("--image", sandbox, runtime=runtime)
-        assert f"checks cannot run with {runtime}" in refusal
-        assert "use apptainer" in refusal
-
-
-def test_a_machine_without_apptainer(refused, tmp_path: Path, monkeypatch) -> None:
-    archive = tmp_path / "image.tar"
-    with tarfile.open(archive, "w"):
-        pass
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert "Apptainer is not installed" in refused("--image", archive)
+    assert "cannot run a SIF or a sandbox" in refused("--image", sandbox, runtime="docker")
+    under_slurm = refused("--image", "some", runtime="docker", scheduler="slurm")
+    assert "docker does not join ranks that slurm has started" in under_slurm
+    assert "checks cannot run with sarus" in refused("--image", sandbox, runtime="sarus")
 
 
 def test_an_image_that_says_nothing_of_itself(refused, tmp_path: Path) -> None:

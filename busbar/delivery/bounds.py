@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Limits for Apptainer, which converts an untrusted image as the user."""
+"""Limits for the runtime that converts or loads an untrusted image, which it does as the user."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import IO
 
 from busbar.errors import BusbarError
 from busbar.preflight.confined import run_limited
@@ -30,9 +31,15 @@ def refuse_too_large(archive: Path, directories: Iterable[Path]) -> None:
 
 
 def run_bounded(command: Sequence[str], where: str) -> str:
-    """Run a command of Apptainer; return its output."""
+    """Run a command of the runtime; return its output."""
     hint = "run that command by hand to see more"
     with tempfile.TemporaryFile() as printed:
         run_limited(command, printed, where, hint, SECONDS, MOST_BYTES)
         printed.seek(0)
         return printed.read().decode(errors="replace")
+
+
+def export(command: Sequence[str], where: str, archive: IO[bytes]) -> None:
+    """Run a command of the runtime that prints an image; write it to a file."""
+    hint = "use a smaller image, or convert it with apptainer build"
+    run_limited(command, archive, where, hint, SECONDS, MOST_BYTES)

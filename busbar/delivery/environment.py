@@ -7,7 +7,7 @@ names of the keys there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -28,7 +28,9 @@ class Image:
     """An image on a site."""
 
     reference: str
-    """The path of a SIF or a sandbox."""
+    """The image as the runtime knows it: a path, or a name in its store."""
+    runtime: str
+    """``apptainer``, ``docker`` or ``podman``."""
     fingerprint: Fingerprint
     programs: dict[str, str]
     """Name to path inside the image."""
@@ -36,7 +38,7 @@ class Image:
     """The variables that the image sets."""
     preflight: PreflightReport
     digest: str = ""
-    """SHA-256 of what the user named; empty if it has none."""
+    """SHA-256 of the file or of the image in the store; empty if there is none."""
 
     @property
     def features(self) -> list[str]:
@@ -45,10 +47,24 @@ class Image:
         features = [each for each in self.fingerprint.features if each not in implied]
         return [*features, "collectives"] if self.fingerprint.stack == "host" else features
 
-    def entered(self, directory: Path) -> list[str]:
-        """Return the words before a command that runs inside, where it sees a directory."""
+    def entered(self, names: Iterable[str], bind: Iterable[str], directory: str) -> list[str]:
+        """Return the words before a command that runs inside.
+
+        ``names`` are variables of the job to pass on, ``directory`` is the working directory:
+        Apptainer passes on both by itself, Docker and podman do not. ``bind`` are directories to
+        mount at the same path.
+        """
         *words, reference = self.preflight.launch.enter
-        return [*words, "--bind", f"{directory}:{directory}:ro", reference]
+        flag = "--bind" if self.runtime == "apptainer" else "--volume"
+        words += [word for path in bind for word in (flag, f"{path}:{path}:ro")]
+        if self.runtime != "apptainer":
+            words += [f"--env={name}" for name in dict.fromkeys(names)]
+            words += ["--volume", f"{directory}:{directory}", f"--workdir={directory}"]
+        return [*words, reference]
+
+    def prevailing(self, name: str) -> list[str]:
+        """Return the names to export a variable by, so that it overrides the image."""
+        return [name, *([f"APPTAINERENV_{name}"] if self.runtime == "apptainer" else [])]
 
 
 @dataclass(frozen=True)

@@ -97,7 +97,7 @@ def _no_mpi(libraries: Libraries) -> PreflightAnswer:
 
 def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[PreflightAnswer, str | None]:
     """Check that launcher and MPI share a PMI; return the line and the ``srun --mpi`` type."""
-    if plan.site.scheduler == "local" and plan.injected:
+    if plan.site.scheduler == "local" and plan.injected and plan.runtime == "apptainer":
         return _hosts_launcher(plan), None
     if plan.site.scheduler == "local":
         places = ("/opt/busbar/bin", "/usr/bin", "/usr/local/bin", "/opt/mpich/bin")

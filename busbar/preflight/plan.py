@@ -60,13 +60,22 @@ _CRAY_SPOOL = PurePosixPath("/var/spool/slurmd")
 _NEEDED = PurePosixPath("/host/needed")
 _C_LIBRARY = re.compile(r"(?:ld-linux.*|lib(?:c|m|dl|rt|pthread|resolv|util))\.so\.\d+")
 
+# The options of other runtimes that correspond to Apptainer's --nv and --rocm.
+_AMD = ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
+_GPUS = {
+    ("docker", "--nv"): ["--gpus=all"],
+    ("podman", "--nv"): ["--device=nvidia.com/gpu=all"],
+    ("docker", "--rocm"): _AMD,
+    ("podman", "--rocm"): _AMD,
+}
+
 
 @dataclass(frozen=True)
 class Contents:
     """What an untrusted image contains."""
 
     reference: str
-    """The path of a SIF or a sandbox."""
+    """The image for the runtime: a file, or a name in its store."""
     files: Files
     fingerprint: Fingerprint | None
     """None for an image that Busbar did not build."""
@@ -102,10 +111,17 @@ class ImagePlan:
     program: ContainerFile | None
     runs: str
     """The program's path as given; it may be a link."""
+    runtime: str
+    """``apptainer``, ``docker`` or ``podman``."""
 
 
-def make_plan(
-    contents: Contents, site: Site, host: Host, inject: Sequence[str], program: str | None
+def make_plan(  # noqa: PLR0917 - each is a part of the plan
+    contents: Contents,
+    site: Site,
+    host: Host,
+    inject: Sequence[str],
+    program: str | None,
+    runtime: str = "apptainer",
 ) -> ImagePlan:
     """Plan the launch of an image; ``inject`` are library directories of the host.
 
@@ -145,6 +161,7 @@ def make_plan(
         host=host,
         program=file,
         runs=path if file else "PROGRAM",
+        runtime=runtime,
     )
 
 
@@ -324,7 +341,7 @@ def launch(plan: ImagePlan, mpi_type: str | None) -> LaunchLine:
         nodes = min(2, plan.site.partitions[0].nodes)
         outside = ["srun", f"--nodes={nodes}", f"--ntasks-per-node={ranks}"]
         outside.append(f"--mpi={mpi_type or 'none'}")
-    elif plan.injected:
+    elif plan.injected and plan.runtime == "apptainer":
         outside = [hosts_mpirun(plan) or "mpirun", "-n", str(ranks)]
     else:
         inside = ["mpirun", "-n", str(ranks)]
@@ -333,13 +350,23 @@ def launch(plan: ImagePlan, mpi_type: str | None) -> LaunchLine:
 
 def _enter(plan: ImagePlan) -> list[str]:
     """Return the command prefix that enters the image: the binds, the GPUs and the image."""
-    words = ["apptainer", "exec", *([plan.gpu_option] if plan.gpu_option else [])]
+    path = ":".join(plan.view.library_path)
+    if plan.runtime == "apptainer":
+        words = ["apptainer", "exec", *([plan.gpu_option] if plan.gpu_option else [])]
+        bind = "--bind"
+    else:
+        # A container's own /dev/shm has 64 MB only, so the host's is used. Docker's seccomp filter
+        # allows a copy between processes only with CAP_SYS_PTRACE.
+        words = [plan.runtime, "run", "--rm", "--ipc=host", "--network=host"]
+        words.append("--cap-add=SYS_PTRACE")
+        words += _GPUS[plan.runtime, plan.gpu_option] if plan.gpu_option else []
+        bind = "--volume"
     for mount in plan.injected:
-        words += ["--bind", f"{mount.source}:{mount.target}:ro"]
+        words += [bind, f"{mount.source}:{mount.target}:ro"]
     for mount in plan.binds:
-        words += ["--bind", f"{mount.source}:{mount.target}"]
+        words += [bind, f"{mount.source}:{mount.target}"]
     if plan.injected:
-        words += ["--env", f"LD_LIBRARY_PATH={':'.join(plan.view.library_path)}"]
+        words += ["--env", f"LD_LIBRARY_PATH={path}"]
     if plan.preload:
         words += ["--env", f"LD_PRELOAD={plan.preload}"]
     return [*words, plan.contents.reference]

@@ -114,9 +114,8 @@ def unpacked_bytes(path: Path, where: str, most: int) -> int:
 
         for member in _members(outer, where, end):
             sizes: Iterable[int] = [member.size]
-            part = io.BufferedReader(_Part(read_at, member.offset_data, member.size))
-            # The content of a sparse file is not in one piece.
-            if member.isreg() and not member.issparse() and _is_tar(_decompressed(part)):
+            part = io.BufferedReader(Part(read_at, member.offset_data, member.size))
+            if kind_of(member) == "file" and _is_tar(_decompressed(part)):
                 part.seek(0)
                 sizes = (each.size for each in _members(part, where, end))
             for size in sizes:
@@ -171,7 +170,7 @@ def _decompressed(stream: BinaryIO) -> BinaryIO:
     return stream
 
 
-class _Part(io.RawIOBase):
+class Part(io.RawIOBase):
     """A part of a file, which is read where it lies by ``read_at(length, position)``."""
 
     def __init__(self, read_at: Callable[[int, int], bytes], start: int, size: int) -> None:
@@ -194,3 +193,13 @@ class _Part(io.RawIOBase):
         buffer[: len(data)] = data
         self._at += len(data)
         return len(data)
+
+
+def kind_of(member: tarfile.TarInfo) -> str:
+    """Return ``file``, ``directory``, ``link`` (symbolic), ``hard`` (link) or ``special``."""
+    if member.issparse():
+        return "special"  # its content is not in one piece
+    if member.isreg():
+        return "file"
+    kinds = {tarfile.DIRTYPE: "directory", tarfile.SYMTYPE: "link", tarfile.LNKTYPE: "hard"}
+    return kinds.get(member.type, "special")

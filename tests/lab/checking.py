@@ -25,7 +25,7 @@ node_types:
 {fabric}deliveries:
   - {{kind: wheels, stack: host}}
   - {{kind: image, stack: host}}
-containers: {{runtime: apptainer}}
+containers: {{runtime: {runtime}}}
 """
 CHECK = (sys.executable, "-m", "busbar", "check", "--json")
 
@@ -35,14 +35,14 @@ def slurm_site(directory: Path) -> Path:
     return _site(directory, scheduler="slurm", launcher="srun", nodes=4)
 
 
-def local_site(directory: Path, fabric: str = "") -> Path:
+def local_site(directory: Path, runtime: str = "apptainer", fabric: str = "") -> Path:
     """This machine."""
     keys = {"scheduler": "local", "launcher": "mpirun", "nodes": 1}
-    return _site(directory, fabric=fabric, **keys)
+    return _site(directory, runtime=runtime, fabric=fabric, **keys)
 
 
 def _site(directory: Path, **keys: object) -> Path:
-    keys = {"name": "lab-site", "fabric": ""} | keys
+    keys = {"name": "lab-site", "runtime": "apptainer", "fabric": ""} | keys
     site = directory / "lab-site"
     site.mkdir()
     (site / "site.yaml").write_text(SITE.format(**keys))

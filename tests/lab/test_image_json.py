@@ -33,7 +33,13 @@ done
 _WITH_JSON = "[-b,--minbytes <min size>] [-J,--output_file <file>]"
 _RECORD = ROOT / "tests/data/h200x4/nccl_all_reduce_single_process.json"
 # It has no tools of its own: those of the host are as good.
-_ENTER = ("apptainer", "exec", "--bind", "/usr:/usr:ro")
+_ENTER = {
+    "apptainer": ["apptainer", "exec", "--bind", "/usr:/usr:ro"],
+    **{
+        name: [name, "run", "--rm", "--network=host", "--volume", "/usr:/usr:ro"]
+        for name in ("docker", "podman")
+    },
+}
 
 
 def sandbox(directory: Path, usage: str) -> Path:
@@ -50,12 +56,24 @@ def sandbox(directory: Path, usage: str) -> Path:
     return root
 
 
-def config(directory: Path, reference: str) -> Path:
+def imported(runtime: str, root: Path) -> str:
+    """The image as the runtime knows it."""
+    if runtime == "apptainer":
+        return str(root)
+    with subprocess.Popen(["tar", "-c", "-C", str(root), "."], stdout=subprocess.PIPE) as tar:
+        name = "localhost/busbar-test-json:latest"
+        command = [runtime, "import", "-", name]
+        subprocess.run(command, stdin=tar.stdout, check=True, capture_output=True)
+    return name
+
+
+def config(directory: Path, runtime: str, reference: str) -> Path:
     """The configuration of ``busbar check``; there is no MPI in the image."""
-    launch = LaunchLine((), (*_ENTER, reference), (), "")
+    launch = LaunchLine((), (*_ENTER[runtime], reference), (), "")
     line = PreflightLine("fingerprint", Status.READY, "a test double")
     image = Image(
         reference=reference,
+        runtime=runtime,
         fingerprint=Fingerprint(
             stack="cuda", lane="ucx-1.14", delivery="wheels", features=["xccl"]
         ),
@@ -68,19 +86,28 @@ def config(directory: Path, reference: str) -> Path:
     return write(site_configuration(site, ROOT / "site/h200x4", {"gpu": environments}), directory)
 
 
-@pytest.mark.parametrize("usage", [_WITH_JSON, "[-b,--minbytes <min size>]"])
-def test_the_program_inside_is_asked(installed: None, tmp_path: Path, usage: str) -> None:
-    reference = str(sandbox(tmp_path, usage))
+@pytest.mark.parametrize(
+    ("runtime", "usage"),
+    [*((name, _WITH_JSON) for name in _ENTER), ("apptainer", "[-b,--minbytes <min size>]")],
+)
+def test_the_program_inside_is_asked(
+    request: pytest.FixtureRequest, installed: None, tmp_path: Path, runtime: str, usage: str
+) -> None:
+    if runtime == "docker":
+        request.getfixturevalue("dockerd")
+    reference = imported(runtime, sandbox(tmp_path, usage))
     done = subprocess.run(
         [
             *(Path(sys.executable).with_name("reframe"), "--nocolor", "-r"),
-            *("-C", config(tmp_path, reference), "-c", ROOT / "reframe_checks/xccl.py"),
+            *("-C", config(tmp_path, runtime, reference), "-c", ROOT / "reframe_checks/xccl.py"),
             *("-n", "xccl%size_set=quick%collective=all_reduce", "--prefix", tmp_path / "out"),
         ],
         capture_output=True,
         text=True,
         check=False,
     )
+    if runtime != "apptainer":
+        subprocess.run([runtime, "rmi", reference], check=True, capture_output=True)
     # One process where four ranks were asked for: that it fails is right.
     (job,) = (tmp_path / "out").rglob("xccl_*/rfm_job.out")
     said = job.read_text()

@@ -36,6 +36,7 @@ def script(
     fingerprint(cuda.image, "cuda")
     image = Image(
         reference=str(cuda.image),
+        runtime="apptainer",
         fingerprint=Fingerprint(
             stack="cuda", lane="ucx-1.14", delivery="wheels", features=["gpu_aware"]
         ),

@@ -30,6 +30,7 @@ from tests.cases import cases
 
 IMAGE = Image(
     reference="some.sif",
+    runtime="apptainer",
     fingerprint=Fingerprint(stack="host", features=["osu"]),
     programs={"gpu_aware": "/opt/busbar/bin/gpu_aware"},
     settings={"UCX_TLS": "tcp"},

@@ -153,7 +153,7 @@ def test_an_image_is_not_compared_with_what_cannot_be_compiled(tmp_path):
     report = PreflightReport("some.sif", "local", (), (), (), LaunchLine((), (), (), ""), "")
     stack = Fingerprint(stack="host", lane="ucx-1.14", delivery="wheels")
     programs = {"gpu_aware": "/opt/busbar/bin/gpu_aware"}
-    image = Image("some.sif", stack, programs, {}, report)
+    image = Image("some.sif", "apptainer", stack, programs, {}, report)
     choice = Choice(prefix=prefix, image="some.sif")
     (alone,) = image_environments(sites.load("local"), choice, image, 2)
     assert alone.not_compared.endswith(f"{prefix}/bin/mpic++ is missing")
