@@ -15,7 +15,7 @@ from pathlib import Path
 from busbar import mpi
 from busbar.data import PYTHON
 from busbar.detect.pci import Place, place, without_tool
-from busbar.gate.sysfs import compute_gpus
+from busbar.gate.sysfs import compute_gpus, text_in
 from busbar.parse import numbers
 from busbar.program import call
 from busbar.site.delivery import MpiFamily
@@ -37,9 +37,8 @@ _TOOLS: dict[str, tuple[str, ...]] = {
     "fi_info": ("fi_info",),
     "flux resource list": ("flux", "resource", "list"),
     "pbsnodes": ("pbsnodes", "-a"),
-    "bhosts": ("bhosts",),
 }
-_OPTIONAL = ("nvidia-smi compute_cap", "sinfo", "flux resource list", "pbsnodes", "bhosts")
+_OPTIONAL = ("nvidia-smi compute_cap", "sinfo", "flux resource list", "pbsnodes")
 """Commands that may fail: old drivers lack the query, and a node may have a client only."""
 _TIMEOUT_S = 30
 _ETHERNET = "1"
@@ -61,7 +60,6 @@ class Software:
     """A Spack environment with a view is active."""
     features: tuple[str, ...] = ()
     """``osu`` and ``xccl`` if their programs are on PATH."""
-    jsrun: bool = False
 
 
 @dataclass(frozen=True)
@@ -144,9 +142,9 @@ def _ethernet(root: Path) -> dict[str, str]:
     ports = {
         path.name: speed
         for path in sorted(root.glob("sys/class/net/*"))
-        if _is_port(path) and (speed := numbers.whole(_text(path / "speed"))) and speed > 0
+        if _is_port(path) and (speed := numbers.whole(text_in(path / "speed"))) and speed > 0
     }
-    routed = {line.split()[0] for line in _text(root / "proc/net/route").splitlines() if line}
+    routed = {line.split()[0] for line in text_in(root / "proc/net/route").splitlines() if line}
     used = ports.keys() & routed or ports.keys()
     return {f"ethernet {name}": str(speed) for name, speed in ports.items() if name in used}
 
@@ -154,19 +152,12 @@ def _ethernet(root: Path) -> dict[str, str]:
 def _is_port(path: Path) -> bool:
     """Return whether an interface is a port with a link: a device, or a bond of some."""
     return (
-        _text(path / "type") == _ETHERNET
-        and _text(path / "operstate") == "up"
+        text_in(path / "type") == _ETHERNET
+        and text_in(path / "operstate") == "up"
         and ((path / "device").exists() or (path / "bonding").exists())
         and not (path / "device" / "infiniband").exists()
         and not (path / "master" / "bonding").exists()
     )
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:  # the speed of a port without a link cannot be read
-        return ""
 
 
 def _places(root: Path, gpus: list[str]) -> dict[str, Place]:
@@ -195,7 +186,6 @@ def _software() -> Software:
         cray_mpich=bool(os.environ.get("CRAY_MPICH_DIR")),
         spack_view=Path(os.environ.get("SPACK_ENV_VIEW") or os.devnull).is_dir(),
         features=tuple(feature for feature, name in programs.items() if shutil.which(name)),
-        jsrun=bool(shutil.which("jsrun")),
     )
 
 

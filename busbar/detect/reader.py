@@ -48,7 +48,6 @@ _PARSERS: dict[str, Callable[[str], object]] = {
     "sinfo": schedulers.parse_sinfo,
     "flux resource list": schedulers.parse_flux,
     "pbsnodes": schedulers.parse_pbsnodes,
-    "bhosts": schedulers.parse_bhosts,
 }
 VENDOR_TOOLS = ("nvidia-smi", "amd-smi", "rocm-smi")
 _MOST_BYTES = 64 * 2**20
@@ -162,7 +161,6 @@ _SIGNS = {
         "sinfo": r"^PARTITION\s",
         "flux resource list": r"^\s*STATE\s.*NNODES",
         "pbsnodes": r"^\s+(?:ntype|pcpus|np) = ",
-        "bhosts": r"^HOST_NAME\s",
         "nvidia-smi topo": r"^\W*GPU0\s",
         "nvidia-smi nvlink": r"^GPU \d+: ",
     }.items()

@@ -32,9 +32,7 @@ class DetectedScheduler:
     @property
     def access(self) -> tuple[str, ...]:
         """The option that submits to the queue."""
-        option = {"slurm": "--partition={}", "flux": "-q{}", "lsf": "-q {}"}.get(
-            self.scheduler, "-q {}"
-        )
+        option = {"slurm": "--partition={}", "flux": "-q{}"}.get(self.scheduler, "-q {}")
         return (option.format(self.queue),) if self.queue and self.scheduler != "local" else ()
 
 
@@ -48,8 +46,6 @@ def scheduler(reader: Reader) -> DetectedScheduler:
         return _of("flux", "flux-run", queues)
     if pbs := reader.read("pbsnodes", schedulers.parse_pbsnodes):
         return _of("torque" if pbs.torque else "pbs", "mpiexec", pbs.queues)
-    if queues := reader.read("bhosts", schedulers.parse_bhosts):
-        return _of("lsf", "jsrun" if reader.outputs.software.jsrun else "mpirun", queues)
     return DetectedScheduler()
 
 

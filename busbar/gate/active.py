@@ -15,7 +15,7 @@ from busbar.gate.engine import Cuda, GpuEngine, Hip
 from busbar.gate.findings import GateFinding, compared, unknown
 from busbar.gate.others import Others, cpu_clock
 from busbar.gate.passive import SMI, Facts, parsed
-from busbar.gate.site import CopyBand, GateCheck, NodeKind
+from busbar.gate.site import CopyBand, NodeKind
 from busbar.gate.sysfs import kfd_pids
 from busbar.parse.machine.nvidia_xml import parse_report
 from busbar.verdict import Verdict
@@ -148,14 +148,14 @@ def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[GateFinding
             got = sum((each.gpu, each.peer) == (gpu, peer) for each in task.outcome.values)
             if got < (2 if peer is None else 1):
                 why = task.outcome.problem or "no reading"
-                check: GateCheck = "host_copy" if peer is None else "peer_copy"
+                check = "host_copy" if peer is None else "peer_copy"
                 problems.append(unknown(check, why, _where(gpu, peer)))
     return readings, problems
 
 
 def judge_copy(reading: CopyReading, node: NodeKind | None, found: int) -> GateFinding:
     """Judge one reading by limit and band of the site. ``found``: how many GPUs the node has."""
-    check: GateCheck = "host_copy" if reading.peer is None else "peer_copy"
+    check = "host_copy" if reading.peer is None else "peer_copy"
     where = _where(reading.gpu, reading.peer, reading.buffers)
     rate = reading.gb_per_s
     if rate is None:

@@ -4,99 +4,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 from busbar.boundary import slurm_reason
-from busbar.gate.site import GateAction, GateCheck, GateMode, GateSeverity, Rules
+from busbar.gate.site import CHECKS, GateAction, GateMode, GateSeverity, Rules
 from busbar.redact import redact
 from busbar.verdict import Verdict, combined
-
-Category = Literal["cpu", "gpu", "infiniband", "node", "nvlink", "xid"]
-"""The categories of NVIDIA Health Validation."""
-
-
-class CheckFacts(NamedTuple):
-    """What is known of a check before it runs."""
-
-    title: str
-    category: Category
-    severity: GateSeverity
-    action: GateAction
-    remedy: str
-
-
-CHECKS: Mapping[str, CheckFacts] = {
-    "cpu_count": CheckFacts(
-        "logical CPUs online", "cpu", "critical", "reboot", "reboot; check BIOS and DIMMs"
-    ),
-    "gpu_count": CheckFacts(
-        "GPUs that the driver lists", "node", "critical", "reboot", "reboot; reseat the GPU"
-    ),
-    "gpu_model": CheckFacts(
-        "model of the GPUs", "gpu", "warning", "note", "correct site.yaml or the node"
-    ),
-    "driver_version": CheckFacts(
-        "version of the GPU driver", "node", "critical", "drain", "install the site's driver"
-    ),
-    "gpu_recovery": CheckFacts(
-        "recovery that the driver requests", "gpu", "critical", "reset_gpu", "reset the GPU"
-    ),
-    "gpu_ecc": CheckFacts(
-        "uncorrectable memory errors", "gpu", "critical", "reset_gpu", "reset the GPU"
-    ),
-    "gpu_remap": CheckFacts(
-        "remapping of memory rows", "gpu", "critical", "service", "replace the GPU"
-    ),
-    "gpu_xid": CheckFacts(
-        "errors that the driver logged", "xid", "critical", "reset_gpu", "reset the GPU"
-    ),
-    "gpu_throttle": CheckFacts(
-        "clocks reduced by heat or power", "gpu", "warning", "note", "check cooling and power"
-    ),
-    "pcie_link": CheckFacts(
-        "width and speed of PCI Express",
-        "gpu",
-        "warning",
-        "note",
-        "run the gate without --passive",
-    ),
-    "nvlink_links": CheckFacts(
-        "active NVLinks", "nvlink", "critical", "reset_gpu", "reset the GPU; check NVSwitches"
-    ),
-    "nvlink_fabric": CheckFacts(
-        "fabric manager", "nvlink", "critical", "drain", "start nvidia-fabricmanager"
-    ),
-    "nic_state": CheckFacts(
-        "state of network ports", "infiniband", "critical", "service", "check cable and switch"
-    ),
-    "nic_rate": CheckFacts(
-        "rate of network ports", "infiniband", "critical", "service", "check cable and switch"
-    ),
-    "mount": CheckFacts("file systems", "node", "critical", "drain", "mount it"),
-    "mount_space": CheckFacts("free space", "node", "critical", "drain", "remove files"),
-    "command": CheckFacts("commands of the site", "node", "critical", "drain", "see the command"),
-    "host_copy": CheckFacts(
-        "copies between GPU and host", "gpu", "critical", "service", "check the PCIe slot"
-    ),
-    "peer_copy": CheckFacts(
-        "copies between GPUs", "nvlink", "critical", "reset_gpu", "reset the GPUs; check NVLinks"
-    ),
-    "copy_data": CheckFacts("data of the copies", "gpu", "critical", "service", "replace the GPU"),
-    "nic_copy": CheckFacts(
-        "loopback of RDMA ports", "infiniband", "info", "note", "run busbar check between nodes"
-    ),
-}
-"""Every check: meaning, and the severity and action that a site gets by default."""
 
 
 @dataclass(frozen=True)
 class GateFinding:
     """The verdict of one check on one GPU, link, port or file system."""
 
-    check: GateCheck
+    check: str
     verdict: Verdict
     where: str = ""
     """``gpu3``, ``gpu0->gpu1``, ``mlx5_0``, ``/scratch``; empty for the node."""
@@ -118,12 +41,12 @@ class GateFinding:
     """Whether a driver or file system gave no answer; it has failed if that goes on."""
 
 
-def compared(check: GateCheck, good: bool, where: str, value: str, band: str) -> GateFinding:
+def compared(check: str, good: bool, where: str, value: str, band: str) -> GateFinding:
     """Return the finding of a check that passes or fails."""
     return GateFinding(check, Verdict.PASS if good else Verdict.FAILED, where, value, band)
 
 
-def unknown(check: GateCheck, why: str, where: str = "", *, silent: bool = False) -> GateFinding:
+def unknown(check: str, why: str, where: str = "", *, silent: bool = False) -> GateFinding:
     """Return the finding of a check that could not run."""
     return GateFinding(check, Verdict.UNKNOWN, where, note=why, silent=silent)
 
@@ -264,9 +187,8 @@ MOST_BYTES = 255
 _MOST_VALUE, _MOST_BAND = 110, 50
 _PREFIX = "[node_problem] "
 _MARK = " (busbar)"
-_CHECKS: tuple[GateCheck, ...] = get_args(GateCheck)
 _OWN = re.compile(
-    rf"\[node_problem\] (?P<check>{'|'.join(_CHECKS)})(?: (?P<where>\S+))? .* vs .*: .*\(busbar\)"
+    rf"\[node_problem\] (?P<check>{'|'.join(CHECKS)})(?: (?P<where>\S+))? .* vs .*: .*\(busbar\)"
 )
 _GRAVITY: tuple[GateAction, ...] = get_args(GateAction)
 
@@ -284,7 +206,7 @@ def reason_of(faults: Sequence[GateRow]) -> str:
     return text[: MOST_BYTES - len(more) - len(_MARK)].rstrip() + more + _MARK
 
 
-def own_check(reason: str) -> GateCheck | None:
+def own_check(reason: str) -> str | None:
     """Return the check that a reason names if the gate wrote it; None for all other reasons."""
     match = _OWN.fullmatch(reason.strip())
-    return next((name for name in _CHECKS if match and name == match["check"]), None)
+    return next((name for name in CHECKS if match and name == match["check"]), None)

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Literal
 
 from busbar.boundary import metric_label, refuse_foreign, replace_file
-from busbar.gate.findings import CHECKS, Category, GateDocument, GateRow
-from busbar.gate.site import GateAction
+from busbar.gate.findings import GateDocument, GateRow
+from busbar.gate.site import CHECKS, Category, GateAction
 from busbar.plain import Column, Part, Plain
 from busbar.verdict import STYLES, Verdict
 

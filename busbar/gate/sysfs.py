@@ -74,7 +74,9 @@ class Sysfs:
 
 def read(root: Path = Path("/")) -> Sysfs:
     """Read the facts; ``root`` is the directory that contains `sys` and `dev`."""
-    drivers = [(name, _text(root / f"sys/module/{name}/version")) for name in ("nvidia", "amdgpu")]
+    drivers = [
+        (name, text_in(root / f"sys/module/{name}/version")) for name in ("nvidia", "amdgpu")
+    ]
     return Sysfs(
         cpus=_cpus(root),
         gpus=tuple(_state(root, gpu) for gpu in compute_gpus(root)),
@@ -92,25 +94,25 @@ def kfd_pids(root: Path = Path("/")) -> tuple[int, ...]:
 
 def _cpus(root: Path) -> int | None:
     with suppress(ValueError):
-        return len(parse_cpu_list(_text(root / "sys/devices/system/cpu/online"))) or None
+        return len(parse_cpu_list(text_in(root / "sys/devices/system/cpu/online"))) or None
     return None
 
 
 def _state(root: Path, gpu: PciGpu) -> PciGpu:
     device = root / "sys/bus/pci/devices" / gpu.address
-    ras = [_errors(_text(file)) for file in device.glob("ras/*_err_count")]
+    ras = [_errors(text_in(file)) for file in device.glob("ras/*_err_count")]
     counted = [count for count in ras if count is not None]
     return replace(
         gpu,
-        width=_both(device, "width", lambda text: numbers.whole(text) or 0),
-        generation=_both(device, "speed", _generation),
-        percent=numbers.real(_text(device / "gpu_busy_percent")),
+        width=_both(device, "link_width", lambda text: numbers.whole(text) or 0),
+        generation=_both(device, "link_speed", _generation),
+        percent=numbers.real(text_in(device / "gpu_busy_percent")),
         uncorrectable=sum(counted) if counted else None,
     )
 
 
 def _both(device: Path, what: str, read_value: Callable[[str], int]) -> tuple[int, int] | None:
-    now, most = (read_value(_text(device / f"{kind}_link_{what}")) for kind in ("current", "max"))
+    now, most = (read_value(text_in(device / f"{kind}_{what}")) for kind in ("current", "max"))
     return (now, most) if now and most else None
 
 
@@ -128,16 +130,16 @@ def _errors(text: str) -> int | None:
 def _rdma(root: Path) -> Iterator[PortState]:
     for directory in sorted(root.glob("sys/class/infiniband/*/ports/*")):
         device, number = directory.parts[-3], directory.parts[-1]
-        state = _text(directory / "state").partition(": ")[2] or "unknown"
-        physical = _text(directory / "phys_state").partition(": ")[2]
+        state = text_in(directory / "state").partition(": ")[2] or "unknown"
+        physical = text_in(directory / "phys_state").partition(": ")[2]
         counts = (
-            (name, numbers.whole(_text(directory / "counters" / name))) for name in _COUNTERS
+            (name, numbers.whole(text_in(directory / "counters" / name))) for name in _COUNTERS
         )
         yield PortState(
             device if number == "1" else f"{device}/{number}",
             active=state == "ACTIVE",
             state=f"{state} ({physical})" if physical else state,
-            gbit_per_s=numbers.real(_text(directory / "rate").partition(" ")[0]),
+            gbit_per_s=numbers.real(text_in(directory / "rate").partition(" ")[0]),
             counters=tuple((name, count) for name, count in counts if count),
             rdma=True,
         )
@@ -147,10 +149,10 @@ def _interfaces(root: Path) -> Iterator[PortState]:
     for directory in sorted(root.glob("sys/class/net/*")):
         if directory.name == "lo" or not directory.is_dir():
             continue
-        state = _text(directory / "operstate") or "unknown"
+        state = text_in(directory / "operstate") or "unknown"
         # A tunnel or a dummy has no operational state; its carrier is enough.
-        carrier = _text(directory / "carrier") == "1"
-        speed = numbers.real(_text(directory / "speed"))
+        carrier = text_in(directory / "carrier") == "1"
+        speed = numbers.real(text_in(directory / "speed"))
         yield PortState(
             directory.name,
             active=state == "up" or (state == "unknown" and carrier),
@@ -159,7 +161,7 @@ def _interfaces(root: Path) -> Iterator[PortState]:
         )
 
 
-def _text(path: Path) -> str:
+def text_in(path: Path) -> str:
     """Return the content of a file; empty if there is none, or the kernel refuses it."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()

@@ -3,11 +3,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, model_validator
 
-from busbar.gate.site import GateAction, GateCheck, GateMode, GateSeverity
+from busbar.gate.site import CHECKS, GateAction, GateMode, GateSeverity
 from busbar.site.record import Record
 
 
@@ -70,7 +70,7 @@ class GateCommand(Record):
 class Gate(Record):
     """What ``busbar gate`` checks on the nodes of the site, and what it acts on."""
 
-    checks: dict[GateCheck, GateRule] = Field(default_factory=dict)
+    checks: dict[Literal[*CHECKS], GateRule] = Field(default_factory=dict)  # type: ignore[valid-type]
     """By check; all others are only reported."""
     mounts: tuple[GateMount, ...] = ()
     """File systems of every node."""

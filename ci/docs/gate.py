@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from busbar.gate.findings import CHECKS
+from busbar.gate.site import CHECKS
 
 from .markdown import plain, table
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import yaml
 
+from busbar.gate.sysfs import text_in
 from busbar.program import call
 
 ROCM_SCOPES = Path(__file__).resolve().parents[2] / "site/_families/spack"
@@ -116,7 +117,7 @@ def rocm(machine: SpackMachine) -> Iterator[External]:
     own = os.environ.get("ROCM_PATH")
     for place in [Path(own)] if own else machine.found("opt/rocm", "opt/rocm-*"):
         prefix = Path(os.path.realpath(place))
-        version = _version_in(_text(prefix / ".info/version"))
+        version = _version_in(text_in(prefix / ".info/version"))
         if not version:
             machine.notes.append(f"{place} has no version in .info/version")
             continue
@@ -178,7 +179,7 @@ def openssh(machine: SpackMachine) -> Iterator[External]:
 def pmix(machine: SpackMachine) -> Iterator[External]:
     """Yield each PMIx with headers."""
     for prefix in machine.found(*PMIX_PLACES):
-        text = _text(prefix / "include/pmix_version.h")
+        text = text_in(prefix / "include/pmix_version.h")
         parts = [
             found["number"]
             for part in ("MAJOR", "MINOR", "RELEASE")
@@ -200,7 +201,7 @@ def efa(machine: SpackMachine) -> Iterator[External]:
         if found := re.search(r"Open MPI v(?P<version>\d[\w.]*)", text):
             spec = f"openmpi@{found['version']} +cuda fabrics=ofi schedulers=slurm"
             yield external(spec, prefix)
-    installed = _text(machine.root / EFA / "efa_installed_packages")
+    installed = text_in(machine.root / EFA / "efa_installed_packages")
     found = re.search(r"libnccl-ofi[-_](?P<version>\d+(\.\d+)+)", installed)
     for prefix in machine.found(f"{EFA}/ofi-nccl", f"{EFA}/aws-ofi-nccl"):
         if found and next(prefix.glob("lib*/**/libnccl-net*.so"), None):
@@ -254,13 +255,6 @@ def cray(machine: SpackMachine, arch: str) -> Iterator[External]:
 def _of_variable(name: str) -> list[Path]:
     value = os.environ.get(name)
     return [Path(value)] if value else []
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 def _version_in(text: str, before: str = "") -> str:

@@ -287,7 +287,6 @@ SCHEDULERS = {
     "flux-resource-list-queue-0.75-synthetic.txt": ("flux", "flux-run", "pbatch", 1000),
     "pbsnodes-pro-2022-synthetic.txt": ("pbs", "mpiexec", "prod", 2),
     "pbsnodes-torque-6-synthetic.txt": ("torque", "mpiexec", "node", 1),
-    "bhosts-10.1-synthetic.txt": ("lsf", "mpirun", "node", 2),
 }
 
 
@@ -391,12 +390,12 @@ def test_deliveries(software: Software, stack: str, expected: list[tuple[str, st
 def test_installed_software_is_what_path_and_environment_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, says in (("mpirun", "mpirun (Open MPI) 5.0.6"), ("osu_bw", ""), ("jsrun", "")):
+    for name, says in (("mpirun", "mpirun (Open MPI) 5.0.6"), ("osu_bw", "")):
         program = tmp_path / name
         program.write_text(f"#!/bin/sh\necho '{says}'\n")
         program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("LOADEDMODULES", "openmpi/5.0.6")
     monkeypatch.setenv("SPACK_ENV_VIEW", str(tmp_path))
-    expected = Software("openmpi", modules=True, spack_view=True, features=("osu",), jsrun=True)
+    expected = Software("openmpi", modules=True, spack_view=True, features=("osu",))
     assert gather(tmp_path).software == expected

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Parse ``sinfo``, ``flux resource list``, ``pbsnodes -a`` and ``bhosts``."""
+"""Parse ``sinfo``, ``flux resource list`` and ``pbsnodes -a``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from busbar.parse import numbers
 
 _SLURM_UNUSABLE = ("down", "drain", "drng", "drained", "draining", "fail", "unk", "inval", "maint")
 _PBS_UNUSABLE = ("down", "offline", "unknown", "stale", "unresolvable")
-_LSF_USABLE = ("ok", "closed", "closed_Full", "closed_Excl", "closed_Busy")
 _FLUX_LINE = re.compile(
     r"\s*(?P<state>free|allocated|down)\s+(?:(?P<queue>[A-Za-z][\w,.-]*)\s+)?(?P<nodes>\d+)"
     r"\s+(?P<cores>\d+)\s+(?P<gpus>\d+)(?:\s.*)?"
@@ -101,18 +100,3 @@ def parse_pbsnodes(text: str) -> PbsNodes:
     if not nodes:
         raise ValueError("no node listed")
     return PbsNodes(torque, tuple(Queue(name, count) for name, count in nodes.items()))
-
-
-def parse_bhosts(text: str) -> tuple[Queue, ...]:
-    """Parse the hosts of LSF; those without a job slot are no compute nodes."""
-    lines = [line.split() for line in text.splitlines() if line.strip()]
-    head = lines[0] if lines else []
-    if head[:2] != ["HOST_NAME", "STATUS"] or "MAX" not in head:
-        raise ValueError("no columns HOST_NAME, STATUS and MAX")
-    slots_at = head.index("MAX")
-    if len(lines) < 2 or any(len(words) != len(head) for words in lines):
-        raise ValueError("a line does not have the columns of the first")
-    usable = [
-        words for words in lines[1:] if words[1] in _LSF_USABLE and words[slots_at] not in ("0",)
-    ]
-    return (Queue("", len(usable)),)
