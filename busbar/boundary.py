@@ -56,6 +56,8 @@ _INVISIBLE = frozenset(
     for code in range(first, last + 1)
 )
 MOST_BYTES = 2**20
+_ALL_USERS = ["0", str(2**32 - 1)]
+"""The map of a process whose users are those of the host."""
 
 
 def refuse_command(text: str) -> str:
@@ -120,15 +122,38 @@ def refuse_foreign(directory: Path, where: str) -> None:
     """Raise ``BusbarError`` for a directory of another user, or one that anyone can write to.
 
     Its owner can lead what is written there to another file, by a link. One that does not exist,
-    and one of root, are accepted.
+    and one of root, are accepted. For root, the directories above it count too: who can write to
+    one of them can put another directory there during a run.
     """
     refuse_links(directory, where)
-    if who := _writer(directory, {0, os.geteuid()}):
-        raise BusbarError(
-            f"{who} {directory}, and could lead the files that are written there to others",
-            where=where,
-            hint="choose a directory that only you can write to",
-        )
+    for path in (directory, *(directory.resolve().parents if _is_root() else ())):
+        if who := _writer(path, {0, os.geteuid()}):
+            raise BusbarError(
+                f"{who} {path}, and could lead the files that are written there to others",
+                where=where,
+                hint="choose a directory that only you can write to",
+            )
+
+
+def refuse_foreign_to_root(directory: Path, where: str) -> None:
+    """As ``refuse_foreign``, but only for root: others share such a directory on purpose."""
+    if _is_root():
+        refuse_foreign(directory, where)
+
+
+def refuse_foreign_temporary() -> None:
+    """Raise ``BusbarError`` for temporary files of root in a directory of another user.
+
+    ``sudo -E`` keeps TMPDIR, and some of these files are executed.
+    """
+    with suppress(OSError):  # a full disk: the command that needs it says so
+        if _is_root():
+            refuse_shared(Path(tempfile.gettempdir()), "TMPDIR")
+
+
+def _is_root() -> bool:
+    """Whether this is root of the host: in a user namespace, owners can seem to be nobody."""
+    return not os.geteuid() and Path("/proc/self/uid_map").read_text().split()[1:] == _ALL_USERS
 
 
 def refuse_links(path: Path, where: str) -> None:
@@ -282,7 +307,7 @@ def read_text(path: Path, most: int = MOST_BYTES, *, errors: str = "strict") -> 
 
 def regular(path: str, flags: int) -> int:
     """Open a regular file, as ``opener`` of ``open``: a pipe blocks, a device may never end."""
-    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY)
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_NOCTTY, 0o600)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(0, "not a regular file")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from busbar import commands
 from busbar.arguments import Parser, actions
-from busbar.boundary import visible
+from busbar.boundary import refuse_foreign_temporary, visible
 from busbar.data import full_version, to_install
 from busbar.document import ErrorDocument, ErrorRow, to_json
 from busbar.errors import BusbarError
@@ -123,6 +123,7 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
             args = build_parser([command]).parse_args(words)
             command = args.prog.removeprefix("busbar").strip()
             args.command_line, args.interruption = words, interruption
+            refuse_foreign_temporary()
             status: int = args.run(args)
             sys.stdout.flush()
     except _UsageExit as end:

@@ -3,8 +3,13 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import os
 import resource
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +19,15 @@ from busbar.check.snapshot import read
 from busbar.cluster.nightly.night import NightlyDocument
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
-from busbar.document import read_document
+from busbar.document import parse_document, read_document
 from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
+from busbar.gate.findings import GateDocument
 from busbar.verdict import Verdict
-from tests.every_field import edits, filled
+from tests.every_field import edits, filled, places
 from tests.said import Command
 
+EDITED = (CheckDocument, Analysis, SweepRun, NightlyDocument)
 CHECK = filled(CheckDocument, "x") | {"time": "2026-11-22T03:12:00+00:00", "site": "h200x4"}
 
 
@@ -32,7 +39,7 @@ def wrong_key(edit: str) -> str:
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("kind", [CheckDocument, Analysis, SweepRun])
+@pytest.mark.parametrize("kind", EDITED[:3])
 def test_a_report_of_each_edit_ends(
     kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busbar: Command
 ) -> None:
@@ -65,7 +72,7 @@ def test_a_report_of_each_edit_ends(
     assert after.ru_maxrss - before.ru_maxrss < 500_000  # KiB
 
 
-@pytest.mark.parametrize("kind", [NightlyDocument])
+@pytest.mark.parametrize("kind", EDITED[3:])
 def test_an_edit_is_read_or_named(kind: Any, tmp_path: Path) -> None:
     file, document = tmp_path / "edited.json", filled(kind, "x")
     file.write_text(json.dumps(document))
@@ -80,6 +87,64 @@ def test_an_edit_is_read_or_named(kind: Any, tmp_path: Path) -> None:
     assert len(refused) > 50
     assert {error.where for error in refused.values()} == {str(file)}
     assert not [what for what, error in refused.items() if wrong_key(what) not in error.what]
+
+
+@pytest.mark.parametrize("kind", [*EDITED, GateDocument])
+def test_a_million_wrong_entries_are_one_error_soon(kind: Any) -> None:
+    """Also behind right ones, and in lists and mappings inside of others."""
+    document, wrong = filled(kind, "x"), []
+    entries = {str(n): {"a": 1} for n in range(10**6)}
+    for *way, last in places(document):
+        edited = copy.deepcopy(document)
+        node: Any = edited
+        for step in way:
+            node = node[step]
+        value, begin = node[last], time.process_time()
+        key = ".".join(map(str, (*way, last)))
+        if isinstance(value, list):
+            node[last], at = [*value * 1500, *[{"a": 1}] * 10**6], f"{key}.1500"
+        elif value in ({"x": "x"}, {"x": {"x": "x"}}) and last != "details":  # which takes all
+            node[last], at = value | entries, f"{key}.0"
+        else:
+            continue
+        try:
+            parse_document(kind, edited)
+            wrong.append((key, "is accepted"))
+        except ValueError as error:
+            if not str(error).startswith(at) or time.process_time() - begin > 5:
+                wrong.append((key, str(error), time.process_time() - begin))
+    assert not wrong
+
+
+@pytest.mark.run
+@pytest.mark.parametrize(
+    ("key", "entry"), [("results", '{"a":1},'), ("versions", '"%d":[],'), ("results", "[],")]
+)
+@pytest.mark.parametrize("command", ["report --mail", "history import"])
+def test_a_large_wrong_file_is_refused_in_10_s_and_1_gb(
+    command: str, key: str, entry: str, tmp_path: Path
+) -> None:
+    entries = "".join(
+        entry % n if "%" in entry else entry for n in range(15 * 2**20 // len(entry))
+    )
+    braces = "{}" if "%" in entry else "[]"
+    text = json.dumps(CHECK | {key: "@"})
+    file = tmp_path / "results.json"
+    file.write_text(text.replace('"@"', braces[0] + entries.rstrip(",") + braces[1]))
+    with (tmp_path / "err").open("w") as err:
+        words = [sys.executable, "-m", "busbar", *command.split(), file]
+        process = subprocess.Popen(
+            words, stderr=err, env=os.environ | {"BUSBAR_HISTORY": str(tmp_path)}
+        )
+    _, status, used = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    said = (tmp_path / "err").read_text()
+    assert process.returncode == 2, said
+    assert said.count("\n") == 1, said
+    assert str(file) in said, said
+    assert f"{key}.0" in said or "has more than 4,000,000 values" in said
+    assert used.ru_utime + used.ru_stime < 10
+    assert used.ru_maxrss < 1e6  # KiB
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from busbar.boundary import regular
 from busbar.delivery.visibility import without_visible_devices
 from busbar.errors import BusbarError, file_error
 
@@ -110,7 +111,10 @@ def own(directory: Path) -> Iterator[None]:
     """
     path = directory / _LOCK
     with file_error("cannot be written", path, "choose another --output"):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = regular(str(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
+        found = os.fstat(descriptor)
+        if found.st_nlink > 1 or found.st_uid not in (0, os.geteuid()):
+            raise OSError(0, "another user can have put it there")
         os.fchmod(descriptor, 0o600)  # who can read it could lock it, and stop every run
     with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
         owner = file.read(_LOCK_CHARACTERS).strip()

@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from busbar import site as sites
-from busbar.boundary import output_directory, refuse_unsafe
+from busbar.boundary import output_directory, refuse_foreign_to_root, refuse_unsafe
 from busbar.check.default_site import default_site
 from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
@@ -29,7 +29,7 @@ from busbar.check.surroundings import (
 from busbar.check.target import Target, target_of, untested
 from busbar.commands.check_end import RunState, conclude
 from busbar.commands.cluster_options import output_of, tell, wish_of
-from busbar.data import CHECKS
+from busbar.data import CHECKS, history_directory
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
@@ -50,6 +50,7 @@ def started(args: argparse.Namespace, reframe: ReFrame) -> int:
             refuse_unsafe(directory, "TMPDIR")
             return _list(args, Path(directory), reframe)
     _choice(args)  # refuses names before anything is made
+    refuse_foreign_to_root(history_directory(), "BUSBAR_HISTORY")
     with output_of(args) as output, own(output):
         remove_old_results(output)
         refuse_without_space(output)

@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from busbar.boundary import read_text
-from busbar.document import parse_document
+from busbar.document import load, parse_document
 from busbar.engine.check_document import CheckDocument
 from busbar.engine.collect import read
 from busbar.engine.identify import named_operation
@@ -142,8 +143,8 @@ def _is_line(line: str) -> bool:
 
 def _document(text: str) -> Any:
     try:
-        return numbers.load_json(text)
-    except ValueError:
+        return load(text)
+    except json.JSONDecodeError:
         return None
 
 

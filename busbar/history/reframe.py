@@ -19,11 +19,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from busbar.document import parse_document
+from busbar.document import load, parse_document
 from busbar.errors import BusbarError
 from busbar.history.model import HistoryBounds
 from busbar.history.record import VARIABLE, HistoryRecord, Measured
-from busbar.parse import numbers
 from busbar.units import seconds
 
 FILE = "results.db"
@@ -47,7 +46,7 @@ class Session:
 def parse_report(text: str) -> Session:
     """Parse a report; raise ``ValueError`` for anything else."""
     try:
-        report = numbers.load_json(text)
+        report = load(text)
         info = report["session_info"]
         ended = seconds(info["time_end_unix"])
         found = tuple(_record(case, ended) for run in report["runs"] for case in run["testcases"])

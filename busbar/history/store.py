@@ -24,7 +24,7 @@ from typing import Literal, TypeVar
 
 import numpy as np
 
-from busbar.boundary import refuse_links
+from busbar.boundary import refuse_foreign_to_root, refuse_links
 from busbar.document import parse_document, to_json, written
 from busbar.errors import BusbarError
 from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, iso
@@ -331,8 +331,15 @@ def open_store(where: Path, *, to_write: bool = False) -> Iterator[HistoryStore]
     """
     path = where / FILE
     refuse_links(path, "BUSBAR_HISTORY")
+    if path.exists() and not path.is_file():  # SQLite would wait for a pipe
+        raise _refusal(path, OSError(0, "not a regular file"))
     try:
+        refuse_foreign_to_root(where, "BUSBAR_HISTORY")
         store = HistoryStore(path, _writable(path), kept=True)
+    except BusbarError:
+        if to_write:
+            raise
+        store = HistoryStore(path, _copied(path), kept=False)
     except (OSError, sqlite3.Error) as error:
         if to_write or not _only_unwritable(error):
             raise _refusal(path, error) from error

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: MIT
+"""What another user has put where root reads and writes: each attempt is refused, and soon.
+
+`tests/lab/test_hostile_user.py` makes such attempts in a cluster of Slurm.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from busbar.boundary import refuse_foreign_temporary
+from busbar.errors import BusbarError
+from tests.files import written
+from tests.said import Command
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away"),
+    pytest.mark.timeout(60),
+]
+OTHER = 65534
+LINE = '{"time": 1.7e9, "site": "a", "metric": "m", "unit": "GB/s", "value": 1.5}\n'
+
+
+@pytest.fixture
+def busbar(capfd: pytest.CaptureFixture[str]) -> Command:
+    """Also of what a child of the command prints."""
+    return Command(capfd)
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    directory = tmp_path / "theirs"
+    directory.mkdir()
+    os.chown(directory, OTHER, OTHER)
+    return directory
+
+
+def fifo(path: Path) -> None:
+    os.mkfifo(path)
+    os.chown(path, OTHER, OTHER)
+
+
+def unix_socket(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+    os.chown(path, OTHER, OTHER)
+
+
+READS = (
+    *("history import {}", "report --mail {}", "sweep analyse {} --limit 1", "site lint {}"),
+    *("gate --passive --site {}", "sweep plan --suspects {}", "site calibrate --site h200x4 {}"),
+)
+
+
+@pytest.mark.parametrize("plant", [fifo, unix_socket])
+def test_what_is_no_file_is_not_waited_for(
+    plant: Callable[[Path], None], theirs: Path, busbar: Command
+) -> None:
+    plant(theirs / "site.yaml")
+    plant(theirs / "site.json")
+    said = {}
+    for line in READS:
+        name = "site.json" if "gate" in line else "site.yaml"
+        found = busbar(line.format(theirs / name))
+        what = found.out if "gate" in line else found.err  # a gate reports and goes on
+        if "internal error" in what or not what.strip():
+            said[line] = found
+    assert not said
+
+
+def test_the_history_of_another_user_is_read_and_not_written(
+    theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busbar: Command
+) -> None:
+    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "mine"))
+    file = written(tmp_path / "lines", LINE)
+    assert busbar("history import", file).status == 0
+    (tmp_path / "mine" / "busbar.db").rename(theirs / "busbar.db")
+    before = (theirs / "busbar.db").read_bytes()
+    monkeypatch.setenv("BUSBAR_HISTORY", str(theirs))
+    busbar.refuses(f"nobody owns {theirs}", "history import", written(tmp_path / "l2", LINE * 2))
+    check = ("--site=local", "--output", tmp_path / "out")
+    busbar.refuses(f"nobody owns {theirs}", "check -n none", *check)
+    assert busbar("history list --json").json["sources"][0]["readings"] == 1
+    assert (theirs / "busbar.db").read_bytes() == before
+    assert [path.name for path in theirs.iterdir()] == ["busbar.db"]
+    (theirs / "busbar.db").unlink()
+    fifo(theirs / "busbar.db")
+    assert busbar("history list").status == 2
+    (theirs / "busbar.db").unlink()
+    monkeypatch.setenv("BUSBAR_HISTORY", str(theirs / "new"))
+    busbar.refuses(f"nobody owns {theirs}", "history import", file)
+
+
+@pytest.mark.parametrize("name", ["new", "of root"])
+def test_a_directory_that_another_user_can_rename_is_no_output(
+    name: str, theirs: Path, busbar: Command
+) -> None:
+    output = theirs / name.replace(" ", "-")
+    if name == "of root":
+        output.mkdir()
+    before = list(theirs.rglob("*"))
+    for line in ("check -n none --site local", "demo", "gate compile --site h200x4"):
+        busbar.refuses(f"nobody owns {theirs}", line, "--output", output)
+    assert list(theirs.rglob("*")) == before
+
+
+def linked(lock: Path, victim: Path) -> None:
+    os.chown(victim, OTHER, OTHER)
+    lock.hardlink_to(victim)
+
+
+def of_root(lock: Path, victim: Path) -> None:
+    lock.hardlink_to(victim)
+
+
+@pytest.mark.parametrize("plant", [linked, of_root, lambda lock, _: fifo(lock)])
+def test_a_lock_that_another_user_made_is_not_written(
+    plant: Callable[[Path, Path], None], tmp_path: Path, busbar: Command
+) -> None:
+    """As in a directory like /tmp."""
+    output = tmp_path / "open"
+    output.mkdir()
+    output.chmod(0o1777)
+    victim = written(tmp_path / "victim", "precious")
+    victim.chmod(0o640)
+    plant(output / ".lock", victim)
+    busbar.refuses("cannot be written", "check -n none --site local --output", output)
+    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("precious", 0o640)
+
+
+@pytest.mark.parametrize("place", ["", "of-root"])
+def test_temporary_files_of_root_are_in_no_directory_of_another_user(
+    place: str, theirs: Path, monkeypatch: pytest.MonkeyPatch, busbar: Command
+) -> None:
+    """``sudo -E`` keeps TMPDIR. What is written there can be replaced before it is executed."""
+    directory = theirs / place
+    directory.mkdir(exist_ok=True)
+    monkeypatch.setenv("TMPDIR", str(directory))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    for line in ("check --list --site local", "gate compile --site h200x4", "explain x"):
+        busbar.refuses(f"nobody owns {theirs}", line)
+    assert list(theirs.rglob("*")) == [directory] * bool(place)
+    monkeypatch.setattr(os, "geteuid", lambda: OTHER)
+    refuse_foreign_temporary()
+
+
+def test_root_of_a_user_namespace_knows_no_owners(
+    theirs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There, the directories of the host's root seem to be nobody's."""
+    monkeypatch.setenv("TMPDIR", str(theirs))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    with pytest.raises(BusbarError, match="nobody owns"):
+        refuse_foreign_temporary()
+    read = Path.read_text
+    monkeypatch.setattr(
+        Path,
+        "read_text",
+        lambda path, *a: "0 1000 1\n" if path.name == "uid_map" else read(path, *a),
+    )
+    refuse_foreign_temporary()
