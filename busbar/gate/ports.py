@@ -31,7 +31,10 @@ set -- -d "$1" -i "$2" -p "$3" -s "$4" -D "$5" --report_gbits -F
 ib_write_bw "$@" >/dev/null & sleep 0.7
 ib_write_bw "$@" 127.0.0.1; status=$?; kill $! 2>/dev/null; exit $status
 """
-_ROW = re.compile(r"^\s*\d+\s+\d+\s+[\d.]+\s+(?P<gbit>\d+(?:\.\d+)?)\s+[\d.]+\s*$", re.MULTILINE)
+_ROW = re.compile(
+    r"^[ \t]*+\d+[ \t]+\d+[ \t]+[\d.]+[ \t]+(?P<gbit>\d+(?:\.\d+)?)[ \t]+[\d.]+[ \t]*+$",
+    re.MULTILINE,
+)
 """Size, count, peak, mean, messages per second."""
 
 

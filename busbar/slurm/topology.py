@@ -21,7 +21,7 @@ from busbar.slurm.hostlist import expand
 from busbar.words import grouped
 
 _MOST_BYTES = 1 << 26
-_WORD = re.compile(r"(?P<key>[A-Za-z]+)=(?P<value>\S+)")
+_WORD = re.compile(r"(?<![A-Za-z])(?P<key>[A-Za-z]++)=(?P<value>\S+)")
 _LEAF = re.compile(r"(?:SwitchName=\S+ Level=0|BlockName=\S+) .*\bNodes=[^(\s]")
 _HINT = "see topology.conf(5) and topology.yaml(5) of Slurm"
 

@@ -65,6 +65,7 @@ _TOKENS = (
         b"<<: ",
         b"!!int ",
     ),
+    *(each * (20_000 // len(each)) for each in (b"\n", b"\t", b"w", b"1", b"=", b" \n", b"x1 ")),
 )
 
 

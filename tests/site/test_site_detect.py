@@ -338,6 +338,7 @@ def test_detected_sites_lint(tmp_path: Path) -> None:
         (amd_smi.parse_topology, '[{"gpu": 0}]'),
         (amd_smi.parse_static, '[{"gpu": 0, "asic": {}}]'),
         (rocm_smi.parse_topology, "{}"),
+        (rocm_smi.parse_topology, '{"card9876543": {"GFX Version": "gfx942"}}'),
         (hwloc.parse_machine, "<topology/>"),
         (hwloc.parse_machine, "<a/>"),
         (ibstat.parse_ibstat, "CA 'x'\n\tPort 1:\n\t\tState: Active\n"),

@@ -45,9 +45,7 @@ def parse_topology(text: str) -> RocmTopology:
 
 def _from_text(text: str) -> RocmTopology:
     pairs: _Pairs = {}
-    count = 0
     for table in matrices(text, _TITLE):
-        count = len(table.devices)
         for (row, column), cell in table.cells.items():
             if row != column:
                 _add(pairs, table.title, row, column, cell)
@@ -56,11 +54,7 @@ def _from_text(text: str) -> RocmTopology:
         if match := _CARD.fullmatch(line.strip()):
             card = cards.setdefault(numbers.count(match["gpu"]), {})
             card[match["key"].strip()] = match["value"]
-    if not cards and not any(_KIND in facts for facts in pairs.values()):
-        raise ValueError("neither a GPU nor a table of link types listed")
-    if cards and max(cards) >= max(count, len(cards)):
-        raise ValueError(f"a GPU {max(cards)} among {max(count, len(cards))} GPUs")
-    return _topology(max(count, len(cards)), pairs, cards)
+    return _topology(pairs, cards)
 
 
 def _from_json(text: str) -> RocmTopology:
@@ -76,11 +70,7 @@ def _from_json(text: str) -> RocmTopology:
             ends = (numbers.count(match["one"]), numbers.count(match["other"]))
             _add(pairs, match["fact"], *ends, str(value))
     cards = {numbers.count(k[4:]): v for k, v in document.items() if re.fullmatch(r"card\d+", k)}
-    linked = [pair for pair, facts in pairs.items() if _KIND in facts]
-    if not cards and not linked:
-        raise ValueError("neither a card nor a pair of GPUs listed")
-    count = max([*cards, *(second for _, second in linked)]) + 1
-    return _topology(count, pairs, cards)
+    return _topology(pairs, cards)
 
 
 def _add(pairs: _Pairs, fact: str, one: int, other: int, text: str) -> None:
@@ -91,7 +81,12 @@ def _add(pairs: _Pairs, fact: str, one: int, other: int, text: str) -> None:
     facts[fact.lower()] = text.upper()
 
 
-def _topology(count: int, pairs: _Pairs, cards: dict[int, dict[str, Any]]) -> RocmTopology:
+def _topology(pairs: _Pairs, cards: dict[int, dict[str, Any]]) -> RocmTopology:
+    seen = {*cards, *(gpu for pair, facts in pairs.items() if _KIND in facts for gpu in pair)}
+    if not seen:
+        raise ValueError("neither a GPU nor the link type of a pair listed")
+    if max(seen) >= len(seen):  # the numbers of a cut or altered output are not those of GPUs
+        raise ValueError(f"a GPU {max(seen)} among {len(seen)} GPUs")
     links = tuple(
         AmdLink(
             *ends,
@@ -108,7 +103,7 @@ def _topology(count: int, pairs: _Pairs, cards: dict[int, dict[str, Any]]) -> Ro
     models = [name for c in cards.values() if (name := _first(c, "Card series", "Card Series"))]
     gpus = (
         AmdGpu(index, next(iter(models), f"AMD {arch}"), arch, numa=_numa(cards.get(index, {})))
-        for index in range(count if arch else 0)
+        for index in range(len(seen) if arch else 0)
         if arch
     )
     return RocmTopology(links, tuple(gpus))
