@@ -160,10 +160,9 @@ class LaunchesCheck(BusbarCheck, special=True):
 
     def run_without_ranks(self, program: str) -> list[str]:
         """The words that run a program without ranks, where its launches run."""
-        if not self.image:
-            return [program]
-        words = self.image.entered(self.names_for_image(), (), self.stagedir)
-        return [*words, program]
+        if self.image:
+            return [*self.image.entered(self.names_for_image(), SOURCES, self.stagedir), program]
+        return [program]
 
     def start_of(self, launch: BenchLaunch) -> list[str]:
         """Return what comes before the program: the launcher, and the scripts of each rank."""

@@ -37,7 +37,6 @@ from .bench import versions_of, words_of
 from .in_image import InImage, launcher_outside
 from .judging import Judgement, lines_of
 from .mpi_program import GpuAwareCheck, Sizes
-from .programs import SOURCES
 
 _SIDES = ("bare", "image")
 _Key = tuple[int | None, int | None, str, int]
@@ -84,7 +83,7 @@ class container_parity(GpuAwareCheck):  # noqa: N801 - ReFrame's test names are 
         inside.options = [f"--mpi={mpi_type}"] if mpi_type else []
         launchers = {
             "bare": host,
-            "image": InImage(inside, image, self.names_for_image, [str(SOURCES)]),
+            "image": InImage(inside, image, self.names_for_image),
         }
         words = shlex.split(" ".join([self.executable, *self.executable_opts]))
         program = len(words_of(self.wrapper, "wrapper"))

@@ -6,6 +6,7 @@ $ pair.sh node -p -p ucx_perftest -m cuda -t tag_bw -s 67108864 -n 50
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import median
 
 import reframe as rfm
@@ -120,45 +121,29 @@ class UcxNodes(UcxPerf, special=True):
 
     def problems(self, results: list[Result]) -> list[Result]:
         """Ports that are slower than the others of their node."""
-        read = [result for result in results if result.gb_per_s is not None]
-        if self.by_tcp:
-            return [self.slow_tcp(result) for result in read if self.share_of_raw(result) < _TCP]
-        if len(read) < 2:
-            return []
-        middle = median(result.gb_per_s or 0 for result in read)
-        return [
-            Result(
-                self.name,
-                Verdict.DEGRADED,
-                where=result.where,
-                pair=result.pair,
-                message=f"{result.pair}: {result.gb_per_s:.4g} GB/s, the middle one of"
-                f" {len(read)} ports has {middle:.4g}",
-            )
-            for result in read
-            if (result.gb_per_s or 0) < _EVEN * middle
-        ]
+        read = [(result, result.gb_per_s) for result in results if result.gb_per_s is not None]
+        middle = median(rate for _, rate in read) if read else 0.0
+        slow = []
+        for result, rate in read:
+            share = self.share_of_raw(result)
+            what = ""
+            if not self.by_tcp and rate < _EVEN * middle:
+                what = f", the middle one of {len(read)} ports has {middle:.4g}"
+            elif self.by_tcp and share < _TCP:  # no tuning of TCP explains that
+                what = f" by TCP is {share:.0%} of the rate of the port; {_TCP:.0%} is the least"
+            if what:
+                message = f"{result.pair}: {rate:.4g} GB/s{what}"
+                row = Result(self.name, Verdict.DEGRADED, pair=result.pair, message=message)
+                slow.append(replace(row, where=result.where))
+        return slow
 
     def share_of_raw(self, result: Result) -> float:
         """Return the reading as a share of the raw rate of its port; 1 if no port is named."""
         for nic in self.site.node_type(self.current_partition.name).nics:
             if result.pair.endswith(f" {nic.name}"):
-                return (result.gb_per_s or 0) / sites.link_classes(self.site)[
-                    nic.link_class
-                ].raw_gb_per_s
+                raw = sites.link_classes(self.site)[nic.link_class].raw_gb_per_s
+                return (result.gb_per_s or 0) / raw
         return 1.0
-
-    def slow_tcp(self, result: Result) -> Result:
-        """Return that a port is far below its rate, which no tuning of TCP explains."""
-        share = self.share_of_raw(result)
-        return Result(
-            self.name,
-            Verdict.DEGRADED,
-            where=result.where,
-            pair=result.pair,
-            message=f"{result.pair}: {result.gb_per_s:.4g} GB/s by TCP is {share:.0%} of the rate"
-            f" of the port; {_TCP:.0%} is the least",
-        )
 
 
 @rfm.simple_test

@@ -15,7 +15,6 @@ from busbar.verdict import Verdict
 
 from .in_image import InImage, launcher_outside
 from .judging import Judgement, JudgingMixin
-from .programs import SOURCES
 
 
 class ImageMixin(JudgingMixin):
@@ -55,9 +54,7 @@ class ImageMixin(JudgingMixin):
     def set_launcher_inside(self) -> None:
         """What follows the launcher runs inside; what the check sets wins over the image."""
         if image := self.image:
-            self.job.launcher = InImage(
-                self.job.launcher, image, self.names_for_image, [str(SOURCES)]
-            )
+            self.job.launcher = InImage(self.job.launcher, image, self.names_for_image)
             for name, value in dict(self.env_vars).items():
                 self.env_vars |= dict.fromkeys(image.prevailing(name), value)
 

@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from reframe.core.backends import getlauncher
 from reframe.core.launchers import JobLauncher
 
 from busbar.delivery.environment import Image
+
+from .programs import SOURCES
 
 
 def launcher_outside(host: JobLauncher, image: Image) -> JobLauncher:
@@ -28,25 +30,18 @@ class InImage(JobLauncher):
 
     registered_name = "in-image"
 
-    def __init__(
-        self,
-        host: JobLauncher,
-        image: Image,
-        names: Callable[[], Iterable[str]],
-        bind: Iterable[str],
-    ) -> None:
+    def __init__(self, host: JobLauncher, image: Image, names: Callable[[], list[str]]) -> None:
         super().__init__()
         self._host = host
         self._image = image
         self._names = names
-        self._bind = tuple(bind)
 
     def command(self, job: Any) -> list[str]:
         """As preflight says: one of the two launchers is empty."""
         launch = self._image.preflight.launch
         ranks = ["-n", str(job.num_tasks)]
         inside = [*launch.inside[:1], *ranks] if launch.inside else []
-        words = [*self._image.entered(self._names(), self._bind, job.workdir), *inside]
+        words = [*self._image.entered(self._names(), SOURCES, job.workdir), *inside]
         if launch.outside[:1] == ("srun",):
             return [self._host.run_command(job), *map(shlex.quote, words)]
         outside = [*launch.outside[:1], *ranks] if launch.outside else []

@@ -47,16 +47,16 @@ class Image:
         features = [each for each in self.fingerprint.features if each not in implied]
         return [*features, "collectives"] if self.fingerprint.stack == "host" else features
 
-    def entered(self, names: Iterable[str], bind: Iterable[str], directory: str) -> list[str]:
+    def entered(self, names: Iterable[str], sources: Path, directory: str) -> list[str]:
         """Return the words before a command that runs inside.
 
         ``names`` are variables of the job to pass on, ``directory`` is the working directory:
-        Apptainer passes on both by itself, Docker and podman do not. ``bind`` are directories to
-        mount at the same path.
+        Apptainer passes on both by itself, Docker and podman do not. ``sources`` is mounted at the
+        same path.
         """
         *words, reference = self.preflight.launch.enter
         flag = "--bind" if self.runtime == "apptainer" else "--volume"
-        words += [word for path in bind for word in (flag, f"{path}:{path}:ro")]
+        words += [flag, f"{sources}:{sources}:ro"]
         if self.runtime != "apptainer":
             words += [f"--env={name}" for name in dict.fromkeys(names)]
             words += ["--volume", f"{directory}:{directory}", f"--workdir={directory}"]

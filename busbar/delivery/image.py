@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import TypeAdapter
 
 from busbar.boundary import refuse_unsafe, refuse_unsafe_reference
 from busbar.data import busbar
@@ -120,9 +120,7 @@ def image_digest(reference: str, runtime: str) -> str:
     if runtime == "apptainer":
         return ""
     found = call([runtime, "image", "inspect", reference.removeprefix("docker://")])
-    return (
-        "" if found.returncode else _inspected(found.stdout, reference).id.removeprefix("sha256:")
-    )
+    return "" if found.returncode else _inspected(found.stdout, reference)[0]
 
 
 def _kind(reference: str) -> str:
@@ -245,7 +243,7 @@ def _exported(runtime: str, reference: str, scratch: Path) -> Contents:
 
 def variables_of(inspected: str, reference: str) -> dict[str, str]:
     """Return the variables in what ``docker image inspect`` or ``podman image inspect`` prints."""
-    lines = _inspected(inspected, reference).config.env or []
+    _, lines = _inspected(inspected, reference)
     pairs = [line.partition("=") for line in lines]
     variables = {name: value for name, _, value in pairs if _VARIABLE.fullmatch(name)}
     for name, value in variables.items():
@@ -255,25 +253,16 @@ def variables_of(inspected: str, reference: str) -> dict[str, str]:
     return variables
 
 
-def _inspected(text: str, reference: str) -> _Inspected:
+def _inspected(text: str, reference: str) -> tuple[str, list[str]]:
+    """Return the id and the variables in what a runtime prints of an image."""
     try:
-        return _INSPECTED.validate_python(load_json(text))[0]
-    except (ValueError, IndexError) as error:
+        image = load_json(text)[0]
+        digest = str(image.get("Id", "")).removeprefix("sha256:")
+        return digest, [str(line) for line in image["Config"].get("Env") or ()]
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise BusbarError(
             "its configuration cannot be read", where=reference, hint="build or pull it again"
         ) from error
-
-
-class _Config(BaseModel):
-    env: list[str] | None = Field(default=None, alias="Env")
-
-
-class _Inspected(BaseModel):
-    config: _Config = Field(alias="Config")
-    id: str = Field(default="", alias="Id")
-
-
-_INSPECTED = TypeAdapter(list[_Inspected])
 
 
 def _programs(view: View, reference: str) -> dict[str, str]:

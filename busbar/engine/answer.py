@@ -14,10 +14,7 @@ from busbar.parse.events import Check, Idle
 def differences(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     """Yield where the output differs from the question."""
     yield from late_readings(shown)
-    outputs = [shown.facts]
-    if shown.report and shown.report.facts:
-        outputs.append(shown.report.facts)
-    for output in outputs:
+    for output in shown.outputs:
         for contradiction in contradictions(output, launch.bench, launch.ranks):
             yield contradiction.text
     tool = tool_of(launch.bench)

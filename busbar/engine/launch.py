@@ -104,6 +104,12 @@ class LaunchOutput:
     """Readings of which only the request says what they are."""
 
     @property
+    def outputs(self) -> list[JobOutput]:
+        """What was printed, and the JSON if it could be read."""
+        written = self.report.facts if self.report else None
+        return [self.facts, *([written] if written else [])]
+
+    @property
     def readings(self) -> list[Reading]:
         """Those of the JSON, which no log line can cut and which has more digits, with the lines
         of the table; else those of the table."""

@@ -27,17 +27,14 @@ _AMD_MODEL = re.compile(r"(?i)\bMI\d{2,4}[A-Z]{0,2}\b")
 def differences(run: Run, shown: LaunchOutput) -> Iterator[str]:
     """Yield where the output is of other GPUs than the node's, or of several libraries."""
     gpus = run.site.node_type(run.partition).gpus if run.site else None
-    outputs = [shown.facts]
-    if shown.report and shown.report.facts:
-        outputs.append(shown.report.facts)
     if gpus:
-        for output in outputs:
+        for output in shown.outputs:
             yield from _of_gpus(gpus, output)
     lane = re.match(r"ucx-(?P<version>\d+\.\d+)$", run.lane or "")
     for start, _ in shown.facts.events_of(Start):
         if lane and start.ucx and not start.ucx.startswith(f"{lane['version']}."):
             yield f"requested lane {run.lane}, but UCX {start.ucx} was loaded"
-    versions = {version for output in outputs for version in nccl_versions(output)}
+    versions = {version for output in shown.outputs for version in nccl_versions(output)}
     if len(versions) > 1:
         yield f"the output names NCCL {' and '.join(sorted(versions))}"
 

@@ -117,18 +117,6 @@ class _Room:
         return self.rows >= 0
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a section goes."""
-
-    id: str
-    name: str
-    frame: Frame
-    room: _Room
-    rows: int
-    """Rows that its table may have."""
-
-
 def sections(frame: Frame) -> list[CheckSection]:
     """Return the checks of a run, the worst first."""
     name = namer(frame.run.outcomes)
@@ -144,13 +132,15 @@ def sections(frame: Frame) -> list[CheckSection]:
         while id_ in found:
             number += 1
             id_ = f"check-{word}-{number}"
-        place = _Place(id_, short, frame, room if frame.inline else _Room(), most)
-        found[id_] = _section(place, outcome)
+        own = room if frame.inline else _Room()
+        found[id_] = _section(frame, outcome, own, most, (id_, short))
     return list(found.values())
 
 
-def _section(place: _Place, outcome: Outcome) -> CheckSection:
-    frame, room = place.frame, place.room
+def _section(
+    frame: Frame, outcome: Outcome, room: _Room, most: int, names: tuple[str, str]
+) -> CheckSection:
+    """Return the section of a check, by id and name, with ``most`` rows in its table."""
     groups = _groups(outcome.results)
     curves = [each for title, rows in groups if (each := curve(title, rows))]
     curves.sort(key=lambda each: -each.worst.severity)
@@ -166,7 +156,7 @@ def _section(place: _Place, outcome: Outcome) -> CheckSection:
     ]
     shown_curves = [each for each in curves[:_MOST_CURVES] if room.take(len(each.marks) + 8)]
     shown_bars = [each for each in bars[:_MOST_BARS] if room.take(len(each.dots) + 4)]
-    shown_rows = [row for row in rows[: place.rows] if room.take_row()]
+    shown_rows = [row for row in rows[:most] if room.take_row()]
     shown_trends = [
         each
         for each in trends[:_MOST_TRENDS]
@@ -175,8 +165,8 @@ def _section(place: _Place, outcome: Outcome) -> CheckSection:
     pictures = len(matrices) + len(curves) + len(bars)
     messages = (row.message for row in rows if row.message and row.value is None)
     return CheckSection(
-        id=place.id,
-        name=place.name,
+        id=names[0],
+        name=names[1],
         verdict=outcome.verdict,
         where=names_text([row.where for row in rows if row.where]),
         place=", ".join(filter(None, (outcome.partition, outcome.environment))),

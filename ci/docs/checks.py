@@ -16,19 +16,16 @@ import yaml
 from reframe.frontend.loader import RegressionCheckLoader
 
 from busbar.check.features import FEATURES
+from busbar.engine.assertions import ASSERTIONS as OF_LAUNCHES
 
 from .markdown import plain, quoted, table
 
 ROOT = Path(__file__).resolve().parents[2]
 ASSERTIONS = {
-    "ranks": "The job has the requested ranks, all of one job, on the requested nodes.",
-    "placement": "Each rank uses the GPU it should use; no two ranks use the same one.",
-    "transport": "The intended transport carried the data.",
-    "data": "The tool validated the data and found no wrong element.",
-    "metrics": "The program ended well, and every requested size has a reading.",
-    "report": "The tool's JSON agrees with its table.",
-    "nonce": "The start event repeats the nonce of the job, so the output is of this run.",
-    "answer": "Names, types, sizes, units, parameters and rates agree with the launch.",
+    **{
+        name: plain((each.__doc__ or "").partition("\n\n")[0])
+        for name, each in OF_LAUNCHES.items()
+    },
     "dip": "The bandwidth does not fall after its peak as messages grow.",
     "low": "No reading is below its band.",
     "impossible": "No reading is above the limit of the links.",
@@ -36,8 +33,6 @@ ASSERTIONS = {
     "gain": "The largest message gains from the mode what it should.",
     "plugin": "NCCL's network plugin names the versions and the topology file of the site.",
 }
-
-
 PARAMETERS = {
     "size_set": (
         "The message sizes: `quick` (also sets the tags `gate` and `nightly`), `nightly` (tag"

@@ -45,10 +45,7 @@ _PARAMETERS = {
 
 def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     """Yield where options, sizes and ranks of the output are not those of the launch."""
-    outputs = [shown.facts]
-    if shown.report and shown.report.facts:
-        outputs.append(shown.report.facts)
-    for output in outputs:
+    for output in shown.outputs:
         yield from _of_output(launch, output)
 
 
