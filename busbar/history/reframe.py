@@ -23,6 +23,7 @@ from busbar.document import load, parse_document
 from busbar.errors import BusbarError
 from busbar.history.model import HistoryBounds
 from busbar.history.record import VARIABLE, HistoryRecord, Measured
+from busbar.history.store import SQLITE_ERRORS
 from busbar.units import seconds
 
 FILE = "results.db"
@@ -108,7 +109,7 @@ def new_sessions(directory: Path, known: Callable[[str], bool]) -> Iterator[tupl
         return
     try:
         yield from _sessions(path, known)
-    except (sqlite3.Error, OSError) as error:
+    except (*SQLITE_ERRORS, OSError) as error:
         raise BusbarError(
             f"ReFrame's results cannot be read: {error}",
             where=str(path),

@@ -55,6 +55,8 @@ CREATE TABLE reading (series INTEGER, time REAL, value REAL, provenance INTEGER,
 CREATE INDEX reading_source ON reading (source);
 PRAGMA user_version = {_VERSION};
 """
+SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
+"""What sqlite3 raises; the second if its message names something that is damaged."""
 _T = TypeVar("_T")
 
 
@@ -257,7 +259,7 @@ class HistoryStore:
     def _errors(self) -> Iterator[None]:
         try:
             yield
-        except sqlite3.Error as error:
+        except SQLITE_ERRORS as error:
             raise _refusal(self.path, error) from error
 
 
@@ -340,7 +342,7 @@ def open_store(where: Path, *, to_write: bool = False) -> Iterator[HistoryStore]
         if to_write:
             raise
         store = HistoryStore(path, _copied(path), kept=False)
-    except (OSError, sqlite3.Error) as error:
+    except (OSError, *SQLITE_ERRORS) as error:
         if to_write or not _only_unwritable(error):
             raise _refusal(path, error) from error
         store = HistoryStore(path, _copied(path), kept=False)
@@ -383,10 +385,10 @@ def _copied(path: Path) -> sqlite3.Connection:
             stored.backup(memory)
         stored.close()
         (version,) = memory.execute("PRAGMA user_version").fetchone()
-    except sqlite3.Error as error:
+        _refuse_other_version(path, version)
+        _refuse_altered(path, memory)
+    except SQLITE_ERRORS as error:
         raise _refusal(path, error) from error
-    _refuse_other_version(path, version)
-    _refuse_altered(path, memory)
     return memory
 
 
@@ -411,6 +413,8 @@ def _refusal(path: Path, error: Exception) -> BusbarError:
     what = str(error)
     if isinstance(error, OSError):
         what = error.strerror or what
+    elif isinstance(error, UnicodeDecodeError):
+        what = "a malformed name in the database"
     hint = "put the history on a local disk of one host: BUSBAR_HISTORY=DIR"
     if "full" in what or "No space" in what:
         hint = "make room, or name another directory in BUSBAR_HISTORY"

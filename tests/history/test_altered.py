@@ -98,6 +98,18 @@ def test_each_edit_is_one_error(
     assert after.ru_maxrss - before.ru_maxrss < 500_000  # KiB
 
 
+def test_a_damaged_name_is_one_error(
+    kept: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path))
+    (tmp_path / FILE).write_bytes(kept.replace(b"ON reading (source)", b"ON reading (sourc\xbd)"))
+    assert [cli.main(["history", command]) for command in COMMANDS] == [2, 2, 2]
+    assert capsys.readouterr().err.count("a malformed name in the database") == 3
+
+
 def test_an_honest_store_is_read(
     kept: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
