@@ -282,7 +282,8 @@ class Nightly(Work):
 
     def after_kill(self) -> str:
         calls = self.directory / "data" / "calls"
-        names = [self._stage(line) for line in calls.read_text().splitlines()] * calls.exists()
+        lines = calls.read_text().splitlines() if calls.exists() else ()
+        names = [self._stage(line) for line in lines]
         state = self._state()
         lost, again = self.finished - state.keys(), self.finished & {*names}
         self.finished = {*state}
