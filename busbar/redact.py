@@ -15,6 +15,8 @@ from enum import Enum, auto
 from functools import lru_cache
 from typing import Any
 
+from busbar.secret_forms import REPLACEMENT, without_forms
+
 KEPT_PREFIXES = (
     "NCCL_",
     "RCCL_",
@@ -35,79 +37,30 @@ KEPT_PREFIXES = (
     "SLURM_",
 )
 """Prefixes of the variables that a stored result may contain."""
-REPLACEMENT = "[redacted]"
 
 
-# Formats that are secrets wherever they are.
-_KNOWN = re.compile(
-    r"(?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}"  # AWS access keys
-    r"|gh[opsur]_[A-Za-z0-9]{20,}+|github_pat_\w{20,}+"
-    r"|gl(?:pat|dt|rt|cbt|ptt|ft|soat|agent)-[\w-]{16,}+"
-    r"|hf_[A-Za-z0-9]{20,}+|(?<![A-Za-z0-9])sk-[A-Za-z0-9_-]{20,}+"
-    r"|(?:sk|rk)_(?:live|test)_[A-Za-z0-9]{8,}+|xox[a-z]-[\w-]{8,}+|xapp-[\w-]{8,}+"
-    r"|npm_[A-Za-z0-9]{30,}+|nvapi-[\w-]{20,}+|wandb_v\d_\w{20,}+|pypi-[\w-]{20,}+"
-    r"|(?<![\w.])hv[sbr]\.[\w-]{8,}+|AIza[\w-]{35}|ya29\.[\w-]{10,}+|dckr_[po]at_[\w-]{10,}+"
-    r"|(?<!\d)\d{8,10}:AA[\w-]{30,}+"  # Telegram
-    r"|\$(?:apr1|[1256y7]|2[abxy]?|gy|sha1|argon2\w++|pbkdf2[\w-]*+)\$[^\s:;\"'<>]{8,}+"  # crypt
-    r"|\{(?:S?SHA\d{0,3}|S?MD5|CRYPT|PBKDF2[\w-]*+)\}[\w+/=.$]{8,}+"  # LDAP
-    r"|SG\.[\w-]{10,}+\.[\w-]{10,}+|AGE-SECRET-KEY-1\w{10,}+|MUNGE:[A-Za-z0-9+/=]{4,}+:?"
-    r"|(?<![\w-])eyJ[\w-]{8,}+(?:\.[\w-]++){1,4}"  # JSON web tokens
-    r"|(?<![\w+/])(?:b3BlbnNzaC1rZXk|MII[A-Za-z])[\w+/]{20,}+={0,2}"  # bodies of keys
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY(?: BLOCK)?-----(?s:.*?(?:-----END [A-Z ]*-----|\Z))"
-)
-_URL = re.compile(
-    r"(?<![A-Za-z0-9+.-])(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*+)://(?P<rest>[^\s\"'<>]++)"
-)
-_CONDA = re.compile(r"(?<=/t/)(?=[^/]*\d)[^/\s]{8,}+(?=/)")
-_PORT = re.compile(r"\d{1,5}(?=\D|$)")
-_WEB = ("http", "https", "ftp", "ftps", "git+https", "oci", "docker")
-_LOGIN = re.compile(
-    r"(?<![\w-])(?:(?P<p>login|sshpass|mysql\w*+|mariadb\w*+|mongo\w*+|7z[ar]?+|(?:un)?+rar)"
-    r"|(?P<w>ldap\w++)|(?P<P>(?:un)?+zip|sqlcmd|bcp|ipmitool)|(?P<a>redis-cli)|(?P<c>snmp\w++))(?![\w-])"
-)
-"""Programs, by the letter of the option that takes the password."""
-_PASSWORD_OPTION = {
-    letter: re.compile(
-        rf"(?P<option>(?<!\S)-{letter}(?:\s++|=)?+)(?:\"[^\"]*+\"?|'[^']*+'?|[^\s\"']++)"
-    )
-    for letter in _LOGIN.groupindex
-}
-_WORD_OR_QUOTED = r"(?:\"[^\"\n]*+\"|'[^'\n]*+'|[^\s|\"']++)"
-_ASKS = (
-    r"(?:\S*/)?+(?:sudo\s++-S|kinit|chpasswd|passwd|su|gpg|cryptsetup"
-    r"|[\w-]++\s++(?:\w++\s++)?login)\b"
-)
-_INTRODUCED = tuple(
-    re.compile(expression, re.MULTILINE)
-    for expression in (
-        r"(?P<before>(?:hooks\.slack\.com|discord(?:app)?\.com/api|webhook\.office\.com)/)[^\s\"'<>]++",
-        r"(?<!\w)(?P<before>(?i:Bearer)\s++|(?i:Basic)\s++(?=[a-z]*+[\d+/=A-Z]))[\w.~+/-]{8,}+={0,2}",
-        # curl -u user:password, smbclient -U user%password, openssl -passin pass:password
-        r"(?P<before>(?<!\S)(?:-u|-U|--user|--proxy-user)(?:\s++|=)?+[\"']?+)"
-        r"[^\s:\"'=-][^\s:\"']*+:[^\s\"']++",
-        r"(?P<before>(?<!\S)-U\s*+[^\s%:]++%)\S++",
-        r"(?P<before>(?<!\S)-pass(?:in|out)?+\s++pass:|(?<!\S)--from-literal[= ][\w.-]++=)\S++",
-        # echo password | kinit, kinit <<< password, and the question for it
-        rf"(?P<before>(?<!\S)(?:echo|printf)\s++(?:-\w++\s++)*+){_WORD_OR_QUOTED}(?=\s*+\|\s*+{_ASKS})",
-        rf"(?P<before>(?<!\S)(?:kinit|chpasswd|sudo|gpg)\b[^\n<]*+<<<\s*+){_WORD_OR_QUOTED}",
-        r"(?P<before>(?i:password|passphrase) for (?:'[^'\n]*+'|[^:'\n]++)++:[ \t]++)\S[^\n]*+",
-        # .netrc
-        r"(?P<before>(?<!\S)login\s++\S++\s++(?:password|passwd)\s++"
-        r"|^[ \t]*+(?:password|passwd)[ \t]++(?=\S++[ \t]*+$))\S++",
-    )
-)
-"""What follows ``before`` is a secret."""
-# A variable of Kubernetes: name and value are two keys, in either order.
+# A variable of Kubernetes, XML or a table: name and value are two keys, in either order.
 _VARIABLE = re.compile(
-    r"(?P<before>\bname\"?+:\s*+\"?+(?P<name>[\w.-]++)\"?+,?+\s*+\"?+value\"?+:\s*+)"
-    r"(?:\"[^\"\n]*+\"|[^\s,}\"]++)"
+    r"(?P<before>(?:\bname|\b(?:\w*[a-z_])?[Kk]ey)\"?+\s*+[:=]\s*+\"?+(?P<name>[\w.-]++)\"?+,?+\s*+\"?+"
+    r"\w*?[Vv]alue\"?+\s*+[:=]\s*+)(?!\[redacted])(?:\"[^\"\n]*+\"|[^\s,}\"]++)"
     r"|(?P<first>\"value\":\s*+)\"[^\"\n]*+\"(?P<after>,\s*+\"name\":\s*+\"(?P<named>[\w.-]++)\")"
+    r"|(?P<front>^[ \t]*+\|[ \t]++(?P<cell>[\w.-]++)[ \t]++\|[ \t]++)[^|\s]++",
+    re.MULTILINE,
 )
 # Names and what follows them: NAME=x, "name": "x", --name x, <name>x</name>, setenv NAME x.
 _NAME = re.compile(
     r"(?<![\w.-])(?P<name>[\w.-]++)"
-    r"(?P<between>\\?[\"']?[ \t]*+(?:[:=]{1,2}>?|%3[AaDd])[ \t]*+| set by environment to |>|\s++)"
+    r"(?P<between>\\?[\"']?[^\S\n]*+(?:[:=\uff1a\uff1d]{1,2}>?|%3[AaDd])[^\S\n]*+"
+    r"| set by environment to |>"
+    r"|(?P<space>\s++(?:\\\n\s*+|(?:is|was|set to|now)\s++)*+))"
 )
+# After a space, only an identifier or a password is a name, and only letters with digits a value.
+_IDENTIFIER = re.compile(r"_|PASSW|PASSPHRASE|SECRET")
+_CODED = re.compile(
+    r"\"[^\"\n]++\"|'[^'\n]++'|(?=[^\W\d]++[\d@#$%!]|\d++[^\W\d])[^\s/:,()<>=|]{6,}+(?=\s|$)"
+)
+_BLOCK = re.compile(r"[|>][+-]?+[ \t]*+\n(?P<indent>[ \t]++)[^\n]*+(?:\n(?P=indent)[^\n]*+)*+")
+"""Lines below a key of YAML."""
 _SETENV = ("set", "setenv", "ENV", "-gx", "-Ux")
 _QUOTE = re.compile(r"\\?[\"']")
 _QUOTED = {
@@ -129,9 +82,11 @@ _STRONG = re.compile(
     r"TOKEN(?!S|IZ)|SECRET|SSHPASS|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|COOKIE|JWT|SIGNATURE"
     r"|AUTHORI[ZS]ATION|API_?KEY|PRIV(?:ATE)?_?KEY|PRECONDITION_TRANSPORT"
     r"|(?:ACCESS|ACCOUNT|SHARED|SSH|SIGNING|ENCRYPTION|MASTER|STORAGE|DEPLOY|LICENSE)_?KEY"
-    r"|(?:^|_)(?:PWD|PW|CREDS?)(?:$|_)|_PASS(?:$|_)|(?:^|_)PASS_"
+    r"|(?:^|_)(?:PWD|PW|PSK|T?OTP|CREDS?)(?:$|_)|_PASS(?:$|_)|(?:^|_)PASS_"
 )
-_WEAK = re.compile(r"(?:^|_)(?:O?AUTH|KEY|PRIVATE)(?:$|_)|^PASS$")
+_WEAK = re.compile(
+    r"(?:^|_)(?:O?AUTH|KEY|PRIVATE)(?:$|_)|^PASS$|(?:DB|USER|ROOT|ADMIN|BIND|STORE|KEY|REQUIRE)P(?:ASS|W)$"
+)
 _PARAMETERS = re.compile(r"(?:^|_)(?:KEY|SIG|CODE)$")
 # These tell about a secret: key_size, password_file.
 _ABOUT = re.compile(
@@ -140,7 +95,7 @@ _ABOUT = re.compile(
 )
 # Most text has none of them.
 _HINT = re.compile(
-    "token|secret|pass|pwd|pw|cred|cookie|jwt|sig|code|auth|key|private|precondition",
+    "token|secret|pass|pwd|pw|psk|otp|cred|cookie|jwt|sig|code|auth|key|private|precondition",
     re.IGNORECASE,
 )
 # A value of several words is the rule for these, so all of the line goes.
@@ -153,7 +108,10 @@ _HARMLESS = re.compile(
 
 # Words that look random.
 _LONG_WORD = re.compile(r"(?<![\w+/-])(?<!\w\.)[A-Za-z0-9_+/-]{24,}+={0,2}(?!\.\w)")
-_HEXADECIMAL = re.compile(r"[0-9a-f]{32,}|[0-9A-F]{32,}")
+# Tokens have a prefix: dop_v1_, dapi.
+_HEXADECIMAL = re.compile(
+    r"(?:[A-Za-z0-9]{1,10}[_-]){0,3}[A-Za-z]{0,5}?(?:[0-9a-f]{32,}|[0-9A-F]{32,})"
+)
 # UUIDs, which GPUs have, and names that compilers mangle.
 _NAMED = re.compile(r"(?:[A-Z]{3}-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|_+[ZR].*")
 _DATE = re.compile(
@@ -175,46 +133,18 @@ class _Kind(Enum):
 
 def redact(text: str) -> str:
     """Replace everything in ``text`` that looks like a secret."""
-    text = _URL.sub(_redact_url, _KNOWN.sub(REPLACEMENT, text))
-    for introduced in _INTRODUCED:
-        text = introduced.sub(rf"\g<before>{REPLACEMENT}", text)
-    text = _VARIABLE.sub(_redact_variable, text)
-    if _LOGIN.search(text):
-        text = "\n".join(map(_redact_login, text.split("\n")))
+    text = _VARIABLE.sub(_redact_variable, without_forms(text))
     if _HINT.search(text):
         text = "".join(_without_values(text))
     return _LONG_WORD.sub(lambda m: REPLACEMENT if _is_random(m[0]) else m[0], text)
 
 
-def _redact_url(match: re.Match[str]) -> str:
-    """Redact user and password. A password can contain ``/`` and ``@``, unescaped."""
-    scheme, rest = match["scheme"], match["rest"]
-    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
-    user, colon, after = authority.partition(":")
-    if colon and "@" not in user and (authority.count("@") or not _PORT.match(after)):
-        at = rest.rfind("@")
-    elif scheme.lower() in _WEB and user != "git":
-        at = authority.rfind("@")
-    else:
-        at = -1
-    rest = _CONDA.sub(REPLACEMENT, rest if at < 0 else f"{REPLACEMENT}{rest[at:]}")
-    return f"{scheme}://{rest}"
-
-
 def _redact_variable(match: re.Match[str]) -> str:
-    name = match["name"] or match["named"]
+    name = match["name"] or match["named"] or match["cell"]
     if _kind(name[:200])[0] is not _Kind.STRONG:
         return match[0]
-    return f"{match['before'] or match['first']}{REPLACEMENT}{match['after'] or ''}"
-
-
-def _redact_login(line: str) -> str:
-    login = _LOGIN.search(line)
-    if not login:
-        return line
-    option = _PASSWORD_OPTION[login.lastgroup or "p"]
-    options = option.sub(rf"\g<option>{REPLACEMENT}", line[login.end() :])
-    return line[: login.end()] + options
+    before = match["before"] or match["first"] or match["front"]
+    return f"{before}{REPLACEMENT}{match['after'] or ''}"
 
 
 def _without_values(text: str) -> Iterator[str]:
@@ -224,7 +154,7 @@ def _without_values(text: str) -> Iterator[str]:
     while found := _NAME.search(text, at):
         at = found.end()
         end = _end_of_secret(text, found, before)
-        before = found["name"] if found["between"].isspace() else ""
+        before = found["name"] if found["space"] else ""
         if end > at:
             yield text[done:at]
             yield REPLACEMENT
@@ -241,9 +171,9 @@ def _end_of_secret(text: str, found: re.Match[str], before: str) -> int:
     option = name.startswith("-")
     if kind is _Kind.PLAIN and in_url and _PARAMETERS.search(words):
         kind = _Kind.STRONG
-    if kind is _Kind.PLAIN or (between.isspace() and not (option or before in _SETENV)):
-        return 0
-    if (between == ">") != (front == "<"):
+    named = kind is _Kind.STRONG and _IDENTIFIER.search(words) and _CODED.match(text, at)
+    spaced = found["space"] and not (option or before in _SETENV or named)
+    if kind is _Kind.PLAIN or spaced or (between == ">") != (front == "<"):
         return 0
     # "invalid key: mlx5_0" is a message, and a key without another word is one of a table.
     message = words == "KEY" or (":" in between and not re.search("[\"']", between))
@@ -251,7 +181,8 @@ def _end_of_secret(text: str, found: re.Match[str], before: str) -> int:
         return 0
     if text.startswith(REPLACEMENT, at):
         return 0
-    end = _end_of_value(text, found, words, front)
+    block = _BLOCK.match(text, at)
+    end = block.end() if block else _end_of_value(text, found, words, front)
     value = text[at:end]
     if kind is _Kind.WEAK and _HARMLESS.fullmatch(value[:64]):
         return 0

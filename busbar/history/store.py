@@ -381,9 +381,8 @@ def _copied(path: Path) -> sqlite3.Connection:
     # "immutable" reads without locks, which a file system may lack.
     uri = f"{path.absolute().as_uri()}?mode=ro&immutable=1"
     try:
-        with sqlite3.connect(uri, uri=True) as stored:
+        with closing(sqlite3.connect(uri, uri=True)) as stored:
             stored.backup(memory)
-        stored.close()
         (version,) = memory.execute("PRAGMA user_version").fetchone()
         _refuse_other_version(path, version)
         _refuse_altered(path, memory)
@@ -410,10 +409,8 @@ def _only_unwritable(error: Exception) -> bool:
 
 
 def _refusal(path: Path, error: Exception) -> BusbarError:
-    what = str(error)
-    if isinstance(error, OSError):
-        what = error.strerror or what
-    elif isinstance(error, UnicodeDecodeError):
+    what = getattr(error, "strerror", None) or str(error)
+    if isinstance(error, UnicodeDecodeError):
         what = "a malformed name in the database"
     hint = "put the history on a local disk of one host: BUSBAR_HISTORY=DIR"
     if "full" in what or "No space" in what:

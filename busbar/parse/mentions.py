@@ -153,7 +153,7 @@ _REPORTS = re.compile(
 _DIRECTIVE = re.compile(r"^ *\.\. (?:_[\w .-]+:|[\w-]+::)", re.MULTILINE)
 _DIRECTIVES = 3
 """So many lines of reStructuredText make a document: no program prints them."""
-_TABLE = re.compile(r"^\s*#\s+(?:OSU |nThread \d|.*\bout-of-place\b)", re.MULTILINE)
+_TABLE = re.compile(r"^[ \t]*#[ \t]+(?:OSU |nThread \d|.*\bout-of-place\b)", re.MULTILINE)
 _LICENSED = re.compile(
     r"\A(?:[^\n]*\n){0,9}?\s*(?:#|//|/\*|\*|\"{3})[^\n]*(?:Copyright|SPDX-License)"
 )

@@ -24,16 +24,16 @@ def parse_ibstat(text: str) -> tuple[Port, ...]:
     ports: list[Port] = []
     for part in re.split(r"^CA '", text, flags=re.MULTILINE)[1:]:
         device = part.split("'", 1)[0]
-        listed = re.search(r"^\s*Number of ports: (?P<count>\d+)", part, re.MULTILINE)
+        listed = re.search(r"^[ \t]*Number of ports: (?P<count>\d+)", part, re.MULTILINE)
         if listed and numbers.count(listed["count"]) != len(_ports(part)):
             raise ValueError(f"{device} has not all of its ports; the output is truncated")
         for number, body in _ports(part):
-            state = re.search(r"^\s*State: (?P<state>\S+)", body, re.MULTILINE)
-            rate = re.search(r"^\s*Rate: (?P<rate>\d+)", body, re.MULTILINE)
+            state = re.search(r"^[ \t]*State: (?P<state>\S+)", body, re.MULTILINE)
+            rate = re.search(r"^[ \t]*Rate: (?P<rate>\d+)", body, re.MULTILINE)
             if not state or not rate:
                 raise ValueError(f"{device} port {number} has no state or rate")
             active = state["state"] == "Active"
-            ethernet = bool(re.search(r"^\s*Link layer: Ethernet\b", body, re.MULTILINE))
+            ethernet = bool(re.search(r"^[ \t]*Link layer: Ethernet\b", body, re.MULTILINE))
             ports.append(Port(device, active, numbers.count(rate["rate"]), ethernet))
     if not ports:
         raise ValueError("no port listed")
@@ -49,5 +49,5 @@ def parse_rate(text: str) -> int:
 
 
 def _ports(part: str) -> list[tuple[int, str]]:
-    pieces = re.split(r"^\s*Port (?P<number>\d+):\s*$", part, flags=re.MULTILINE)[1:]
+    pieces = re.split(r"^[ \t]*Port (?P<number>\d+):\s*$", part, flags=re.MULTILINE)[1:]
     return [(numbers.count(n), body) for n, body in zip(pieces[::2], pieces[1::2], strict=True)]

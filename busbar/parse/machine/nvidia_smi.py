@@ -105,7 +105,9 @@ def parse_topology(text: str) -> Topology:
     if uneven:
         raise ValueError(f"{uneven[0]} to {uneven[1]} differs from {uneven[1]} to {uneven[0]}")
     legend = dict(
-        re.findall(r"^\s*(?P<nic>NIC\d+): (?P<name>\S+)\s*$", "\n".join(lines), re.MULTILINE)
+        re.findall(
+            r"^[ \t]*(?P<nic>NIC\d+): (?P<name>\S+)[ \t\r]*$", "\n".join(lines), re.MULTILINE
+        )
     )
     nics = {name: legend.get(name, name) for name in columns if not name.startswith("GPU")}
     return Topology(gpus, codes, nics, tuple(cpus), tuple(numa))
@@ -193,7 +195,7 @@ def _gpu(bus_id: str, body: str) -> Gpu:
         text = match["value"].strip() if match else "N/A"
         return None if text == "N/A" else text
 
-    model = value(r"^\s+Product Name")
+    model = value(r"^[ \t]+Product Name")
     if model is None:
         raise ValueError(f"GPU {bus_id} has no product name")
     memory = value(r"FB Memory Usage\s+Total", r"\d+(?= MiB)")

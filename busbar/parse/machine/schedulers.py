@@ -89,9 +89,8 @@ def parse_pbsnodes(text: str) -> PbsNodes:
     torque = False
     parts = re.split(r"^(?=\S)", text, flags=re.MULTILINE)
     for part in (part for part in parts if part.strip()):
-        facts = dict(
-            re.findall(r"^\s+(?P<key>[\w.]+) = (?P<value>.*?)\s*$", part, flags=re.MULTILINE)
-        )
+        found = re.findall(r"^[ \t]+(?P<key>[\w.]+) = (?P<value>.*)$", part, flags=re.MULTILINE)
+        facts = {key: value.strip() for key, value in found}
         if "state" not in facts or " " in part.splitlines()[0].strip():
             raise ValueError(f"node {part.splitlines()[0].strip()[:40]!r} has no state")
         torque = torque or "np" in facts

@@ -45,7 +45,7 @@ class OsuRow:
 
 _BANNER = re.compile(
     r"#\s*OSU\s+(?P<api>MPI|NCCL|RCCL|xCCL|OSHM|UPC\+?\+?)(?:-(?P<device>[A-Za-z]+))?\s+"
-    r"(?P<title>\S.*?)\s+(?:Test\s+)?v(?P<version>\d+(?:\.\d+)+)"
+    r"(?P<title>\S.*?)(?<!\s)\s++(?:Test\s++)?+v(?P<version>\d+(?:\.\d+)+)"
 )
 SILENT = ("osu_mbw_mr", "osu_multi_lat")
 """These print the same title for buffers of the host and of GPUs."""
@@ -91,7 +91,7 @@ def parse_banner(line: str) -> OsuBanner | None:
     match = _BANNER.match(line)
     if not match:
         return None
-    title = re.sub(r"\s+test$", "", match["title"].strip().lower())
+    title = re.sub(r"(?<!\s)\s++test$", "", match["title"].strip().lower())
     test = _TITLES.get(title)
     if test is None:
         test = "osu_" + re.sub(r"\W+", "_", title.removesuffix(" latency")).strip("_")
