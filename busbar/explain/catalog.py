@@ -16,7 +16,8 @@ from busbar.engine.reading import Note
 from busbar.explain.named import Subject
 from busbar.explain.rules import Context, Finding
 from busbar.parse import numbers
-from busbar.parse.messages import Pattern, load_all, pattern
+from busbar.parse.messages import Pattern, pattern
+from busbar.parse.tables import load_all
 
 Rule: TypeAlias = Callable[[Context], Finding | Iterable[Finding] | None]
 NoteRule: TypeAlias = Callable[[Context], Note | Iterable[Note] | None]

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Evidence
+from busbar.parse.tables import beside
 
 Subject = Literal["interface", "endpoints"]
 
@@ -21,39 +22,12 @@ class Named(NamedTuple):
 
 
 # ---- the interface
-_SETTINGS = (
-    "NCCL_SOCKET_IFNAME",
-    "GLOO_SOCKET_IFNAME",
-    "TP_SOCKET_IFNAME",
-    "OMPI_MCA_btl_tcp_if_include",
-    "OMPI_MCA_oob_tcp_if_include",
-    "PRTE_MCA_prte_if_include",
-    "UCX_NET_DEVICES",
-    "FI_TCP_IFACE",
-    "MPIR_CVAR_CH4_OFI_IFNAME",
-    "HYDRA_IFACE",
-)
-_LOCAL = "the loopback, which reaches no other node"
-_DOCKER = "a bridge of Docker, which reaches no other node"
-_LIBVIRT = "a bridge for virtual machines, which reaches no other node"
-_VPN = "a tunnel of a VPN, which other nodes may not be part of"
-_POD = "part of a pod network, which reaches pods only"
-_KINDS = {
-    r"lo\d*": _LOCAL,
-    r"docker\w*|br-[0-9a-f]{12}|podman\d+": _DOCKER,
-    r"virbr\d+\S*|vmnet\d+|vboxnet\d+|lxcbr\d+|lxdbr\d+": _LIBVIRT,
-    r"tun\d+|tap\d+|wg\d+|ppp\d+|utun\d+|tailscale\d+|zt\w{8,}|ipsec\d+|vpn\w*": _VPN,
-    r"cni\d+|flannel\S*|cali\w+|cilium_\w+|lxc[0-9a-f]{8,}|vxlan\S*|tunl\d+|weave\w*|kube-\S+"
-    r"|nodelocaldns|veth\w+": _POD,
-}
+_TABLES = beside(__file__)
+_KINDS = _TABLES["interfaces"]
 _KIND_OF_NAME = [(re.compile(names), kind) for names, kind in _KINDS.items()]
 _ODD_NAME = re.compile(rf"(?<![\w.:/@-])(?P<name>{'|'.join(_KINDS)})(?![\w.-])")
-_NETWORKS = (
-    (re.compile(r"(?<![\d.])(?P<address>127(?:\.\d{1,3}){3})(?![\d.])"), _LOCAL),
-    (re.compile(r"(?<![\d.])(?P<address>172\.17(?:\.\d{1,3}){2})(?![\d.])"), _DOCKER),
-    (re.compile(r"(?<![\d.])(?P<address>192\.168\.122\.\d{1,3})(?![\d.])"), _LIBVIRT),
-)
-"""Networks that have the same addresses on each node unless somebody changed them."""
+_NETWORKS = [(re.compile(network), kind) for network, kind in _TABLES["networks"].items()]
+_PARTS = [re.compile(each) for each in _TABLES["ends"]]
 
 
 def _kind(name: str) -> str:
@@ -64,7 +38,7 @@ def _taken(facts: JobOutput) -> Iterator[tuple[str, str, Evidence]]:
     """Yield name, address and line of each interface that a library says it takes."""
     for seen in (*facts.seen("nccl.bootstrap"), *facts.seen("nccl.socket")):
         yield seen["interface"], seen["address"], seen.evidence
-    for setting in map(facts.setting, _SETTINGS):
+    for setting in map(facts.setting, _TABLES["settings"]):
         if setting and not setting.value.startswith("^"):
             yield setting.value.lstrip("=").split(",")[0], "", setting.evidence
 
@@ -88,44 +62,6 @@ def interface(facts: JobOutput, lines: Iterable[Evidence]) -> Named:
 
 
 # ---- the two ends of a connection
-_GID = r"\[?(?P<{}_gid>[0-9a-fA-F]*:[0-9a-fA-F:.]+)"
-_PARTS = tuple(
-    re.compile(each)
-    for each in (
-        # NCCL, whose lines begin with the host
-        r"(?:^|\s)(?P<here_host>[\w.-]+):\d+:\d+ \[-?\d+\]",
-        r"from peer (?P<there_host>[^\s<]+)<\d+>",
-        r"localGids? " + _GID.format("here"),
-        r"remoteGids? " + _GID.format("there"),
-        r"\bhca (?P<here_device>\w+)",
-        r"\bon dev (?P<here_device>\w+:\d+)",
-        r"local GID " + _GID.format("here"),
-        r"remote GID " + _GID.format("there"),
-        # UCX
-        r"\[(?P<here_host>[\w.-]+):\d+(?::\d+)+\]",
-        r"exceeded on (?P<here_device>\w+:\d+)",
-        r"\b(?:QP|qp|DCI|dci)(?: num)? (?P<here_qp>0x[0-9a-f]+)",
-        r"\brqpn (?P<there_qp>0x[0-9a-f]+)",
-        r"\brlid (?P<there_lid>\d+)",
-        r"\bdgid[ =]" + _GID.format("there"),
-        r" connect on (?P<here_device>\w+) failed",
-        # Open MPI and MVAPICH
-        r"Local host:\s+(?P<here_host>\S+)",
-        r"Local device:\s+(?P<here_device>\S+)",
-        r"(?:Peer|Remote) host(?:name)?:\s+(?P<there_host>\S+)",
-        r"from (?P<here_host>[\w.-]+) to: (?P<there_host>[\w.-]+) error polling",
-        r"\[(?P<here_host>[\w.-]+):mpi_rank_\d+\]",
-        r"Msg from (?P<there_rank>\d+): wc\.status",
-        # perftest
-        r"local address:\s+LID (?P<here_lid>\S+) QPN (?P<here_qp>\S+)",
-        r"remote address:\s+LID (?P<there_lid>\S+) QPN (?P<there_qp>\S+)",
-        # libfabric's EFA provider
-        r"My EFA addr: fi_addr_efa://" + _GID.format("here"),
-        r"Peer EFA addr: fi_addr_efa://" + _GID.format("there"),
-        r"My host id: (?P<here_host>[\w-]+)",
-        r"Peer host id: (?P<there_host>[\w-]+)",
-    )
-)
 _WORDS = {"host": "", "rank": "rank ", "device": "", "lid": "LID ", "gid": "GID ", "qp": "QP "}
 _NO_LID = re.compile(r"0(?:x0+)?0*")
 

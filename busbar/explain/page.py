@@ -10,7 +10,7 @@ from pathlib import Path
 
 from busbar.explain import rulebook  # noqa: F401 - rules declare what a cause hides
 from busbar.explain.catalog import CAUSES, hidden_by
-from busbar.parse.messages import load_all
+from busbar.parse.tables import load_all
 
 
 @dataclass(frozen=True)

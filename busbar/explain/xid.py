@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 
 from busbar.gate.site import Xid
-from busbar.parse.messages import load_yaml
+from busbar.parse.tables import load_yaml
 
 
 @cache

@@ -12,9 +12,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from busbar.parse.mentions import is_mention
+from busbar.parse.tables import load_all
 
 LONGEST_TEXT = 4096
 """Bytes of a line that are searched: no message is longer, and a search stays fast."""
@@ -92,18 +91,6 @@ def pattern(
     if len(needle) < MIN_NEEDLE:
         raise ValueError(f"pattern {kind!r}: the needle {needle!r} is in too many lines")
     return new
-
-
-def load_yaml(file: Path) -> Any:
-    """Read a file of the package, by libyaml if there is one."""
-    return yaml.load(file.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
-
-
-def load_all(file: Path) -> list[Any]:
-    """Read a file of the package, then those of its name in the packages of tools."""
-    return [
-        load_yaml(each) for each in (file, *sorted(file.parents[1].glob(f"tools/*/{file.name}")))
-    ]
 
 
 _PASSING = {errno.ENOENT, errno.EEXIST, errno.EAGAIN, errno.EINTR, errno.EPIPE, errno.ECONNRESET}

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: MIT
+"""Tables in YAML beside the module that reads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+
+def load_yaml(file: Path) -> Any:
+    """Read a file of the package, by libyaml if there is one."""
+    return yaml.load(file.read_text("utf-8"), getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506
+
+
+def load_all(file: Path) -> list[Any]:
+    """Read a file of the package, then those of its name in the packages of tools."""
+    return [
+        load_yaml(each) for each in (file, *sorted(file.parents[1].glob(f"tools/*/{file.name}")))
+    ]
+
+
+def beside(module: str) -> Any:
+    """Read the file of a module's name."""
+    return load_yaml(Path(module).with_suffix(".yaml"))
