@@ -29,7 +29,7 @@ Requirement = Literal["gate", "sweep", "check", "pairs", "collective", "soak", "
 _KEYS: dict[str, tuple[str, ...]] = {
     "gate": (),
     "sweep": ("times", "at_least"),
-    "check": ("check", "file", "nodes", "bytes", "at_least", "at_most"),
+    "check": ("check", "file", "operation", "nodes", "bytes", "at_least", "at_most"),
     "pairs": ("nodes", "bytes", "at_least"),
     "collective": ("operation", "bytes", "nodes", "at_least"),
     "soak": ("hours",),
@@ -108,7 +108,7 @@ class Clause(Record):
     file: str = ""
     """A file of ReFrame that has the check, if it is none of Busbar's."""
     operation: CollectiveBench | None = None
-    """The collective."""
+    """The collective; of a check, the one of those it measures."""
     bytes: Annotated[Count, BeforeValidator(_bytes)] | None = None
     """Message size: only readings of it count. All count without it."""
     nodes: Count = 1
@@ -160,8 +160,8 @@ class Clause(Record):
                 named = (f"{name} {value}".strip() for name, value in self.facts.items())
                 words = [f"the same on all nodes: {', '.join(named)}"]
             case _:
-                what = {"check": self.check, "pairs": "every pair"}
-                words = [what.get(self.require, self.operation or ""), size, where]
+                what = "every pair" if self.require == "pairs" else self.check
+                words = [what, self.operation or "", size, where]
                 words.append(" and ".join(bounds) or "pass")
         return " ".join(filter(None, words))
 

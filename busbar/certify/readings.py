@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -10,6 +11,7 @@ from typing import Literal
 from busbar.certify.contract import Clause, Figure
 from busbar.check.snapshot import Snapshot
 from busbar.engine.results import Result
+from busbar.expect import COLLECTIVES
 from busbar.verdict import Verdict
 
 State = Literal["met", "not met", "not measured"]
@@ -21,6 +23,8 @@ _STATES: dict[Verdict, State] = {
 }
 _BY_FIGURES = (Verdict.PASS, Verdict.UNJUDGED, Verdict.DEGRADED)
 """The verdicts on a reading that is right, which the figures of a clause can judge."""
+
+_COLLECTIVES = frozenset(COLLECTIVES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +63,8 @@ def rows_of(clause: Clause, checked: Snapshot) -> Iterator[Result]:
         if outcome.check.split(" ")[0] != clause.name.split("%")[0]:
             continue
         for row in outcome.results:
-            if clause.operation and clause.operation not in row.check:
+            named = _COLLECTIVES.intersection(re.findall(r"\w+", f"{row.check} {row.pair}"))
+            if clause.operation and named and clause.operation not in named:
                 continue
             if clause.bytes in (None, row.bytes) or row.verdict is Verdict.FAILED:
                 yield row

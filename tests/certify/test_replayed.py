@@ -27,13 +27,14 @@ clauses:
     check: pt2pt
     bytes: 16 MiB
     at_least: low
+  - {require: check, check: framework, operation: all_gather, bytes: 1 GiB, at_least: 50 % of limit}
 """
-CHECKS = ("xccl%size_set=quick%collective=all_reduce", "pt2pt%size_set=quick")
+CHECKS = ("xccl%size_set=quick%collective=all_reduce", "pt2pt%size_set=quick", "framework")
 
 
 @pytest.mark.parametrize(
     ("case", "states"),
-    [("h200x4-healthy", ["met", "met"]), ("h200x4-slow", ["not met", "not met"])],
+    [("h200x4-healthy", ["met"] * 3), ("h200x4-slow", ["not met"] * 3)],
 )
 def test_recorded_runs(
     replay: Replay,  # noqa: F811 - the fixture
