@@ -29,6 +29,7 @@ _SUFFIXES = {"K": 10, "M": 20, "G": 30}
 _RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 _SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
 _LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+_LOADERS = ("LD_PRELOAD", "LD_AUDIT")
 # Whole numbers below this stay exact in float32, and so do the sums of any job that fits.
 _PATTERN = 251
 # Patterns begin at different places in one payload, as buffers of programs are aligned.
@@ -36,6 +37,8 @@ _ALIGNED, _SHIFTS, _CHUNK = 32, 509, 1 << 24
 _GUARD, _UNTOUCHED, _OVERWRITTEN = 32, -3.0, -2.0
 _VERIFIED, _LEAST_VERIFIED, _VERIFIED_SECONDS = 104, 4, 2.0
 _BATCHES, _LEAST_ROUNDS, _BATCH_BYTES = 5, 4, 4 << 30
+# Looks at the kernel's clock, which counts hundredths of a second, and how far apart.
+_TICKS, _LEAST_SECONDS = 5, 1.0
 
 
 def emit(event: str, **values: object) -> None:
@@ -250,6 +253,50 @@ def sendrecv(job: Job, nbytes: int) -> Operation:
     )
 
 
+class Clocks:
+    """The clocks of the readings beside that of the kernel, which no library can replace."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_gpu = device.type != "cpu"
+        self._start, self._event = self._together(), self._mark()
+
+    def ratio(self) -> float:
+        """How fast the clock of the readings has run since the start, by the kernel's."""
+        while self._uptime() < self._start[0] + _LEAST_SECONDS:
+            time.sleep(0.01)
+        event, (kernel, ours) = self._mark(), self._together()
+        ratio = (ours - self._start[1]) / (kernel - self._start[0])
+        if event and self._event:
+            gpu = self._event[0].elapsed_time(event[0]) * 1e-3
+            ratio *= gpu / (event[1] - self._event[1])
+        return ratio
+
+    def _mark(self) -> tuple[torch.cuda.Event, float] | None:
+        """An event of the GPU, and when it was recorded."""
+        if not self._on_gpu:
+            return None
+        event = torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        now = time.perf_counter()
+        event.record()
+        torch.cuda.synchronize()
+        return event, now
+
+    def _together(self) -> tuple[float, float]:
+        """The kernel's time as it changes, and ours; a process that waits for a CPU is late."""
+        seen = []
+        for _ in range(_TICKS):
+            before = now = self._uptime()
+            while now == before:
+                now = self._uptime()
+            seen.append((now, time.perf_counter()))
+        return min(seen, key=lambda both: both[1] - both[0])
+
+    def _uptime(self) -> float:
+        with open("/proc/uptime", "rb", buffering=0) as file:
+            return float(file.read().split()[0])
+
+
 OPERATIONS: dict[str, Callable[[Job, int], Operation]] = {
     "all_reduce": all_reduce,
     "all_gather": all_gather,
@@ -373,6 +420,11 @@ def described(device: torch.device) -> tuple[str, str]:
     return f"{domain:04x}:{bus:02x}:{place:02x}.0", properties.name
 
 
+def preloaded() -> str:
+    """The libraries that the environment puts before all others."""
+    return " ".join(f"{name}={os.environ[name]}" for name in _LOADERS if os.environ.get(name))
+
+
 def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
     """Places this rank, then checks and measures."""
     local = from_environment(_LOCAL, rank) if args.device is None else args.device
@@ -409,6 +461,7 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
         device=bus_id,
         device_name=name,
         cpus=",".join(map(str, sorted(os.sched_getaffinity(0)))),
+        preloaded=preloaded(),
     )
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     os.environ.setdefault("MASTER_PORT", "29511")
@@ -421,13 +474,14 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
     sizes = [size(text) for text in args.sizes.split(",")]
     payload = payload_of(max(sizes) // 4 + ranks, device, key_of_run(device))
     job = Job(rank, ranks, device, payload)
-    begin, wrong = time.monotonic(), 0
+    clocks, begin, wrong = Clocks(device), time.monotonic(), 0
     for name in args.collectives.split(","):
         for nbytes in sizes:
             wrong += measure(job, name, nbytes, warmup=args.warmup, iterations=args.iterations)
-    dist.destroy_process_group()
+    seconds = round(time.monotonic() - begin, 3)
     if rank == 0:
-        emit("end", wrong=wrong, seconds=round(time.monotonic() - begin, 3))
+        emit("end", wrong=wrong, seconds=seconds, clock_ratio=round(clocks.ratio(), 6))
+    dist.destroy_process_group()
     return WRONG_DATA if wrong else 0
 
 

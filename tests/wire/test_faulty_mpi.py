@@ -221,9 +221,10 @@ def test_a_clock_that_is_not_the_kernels_never_passes(judged):
 
 
 def test_every_fault_is_documented(root):
-    """`docs/faults.md` has a row for each fault of the library."""
-    source = (root / "tests/wire/faulty_mpi.c").read_text()
-    faults = set(re.findall(r'fault_is\("(\w+)"\)', source)) - {"record"}
+    """`docs/faults.md` has a row for each fault of the libraries."""
+    sources = [root / f"tests/wire/faulty_{name}.c" for name in ("mpi", "nccl")]
+    text = "".join(source.read_text() for source in sources)
+    faults = set(re.findall(r'fault_is\("(\w+)"\)', text)) - {"record"}
     rows = re.findall(r"^\| `(\w+)`", (root / "docs/faults.md").read_text(), re.MULTILINE)
     assert sorted(rows) == sorted(faults)
 

@@ -72,10 +72,36 @@ def test_nothing_fails_without_a_fault():
     assert {reading.wrong for reading in readings} == {0}
 
 
-@pytest.mark.parametrize("fault", ["flip", "half", "repeat", "past", "stale"])
-def test_a_wrong_result_never_passes(fault):
+@pytest.mark.parametrize(
+    ("fault", "collectives"),
+    [
+        *((fault, MOST) for fault in ("flip", "half", "drop", "repeat", "blocks", "lost")),
+        *((fault, MOST) for fault in ("past", "ahead")),
+        ("root", ("broadcast",)),
+        ("op", ("all_reduce",)),
+        ("type", ("all_reduce",)),
+    ],
+)
+def test_a_wrong_result_never_passes(fault, collectives):
     # The program compares at least eight turns in a row, on the slowest machine.
-    failed, readings = judged(",".join(MOST), FAULT=fault, FAULT_EVERY="8")
+    failed, readings = judged(",".join(collectives), FAULT=fault, FAULT_EVERY="8")
     assert any("wrong at 64 KiB" in message for message in failed), failed
-    assert {reading.operation for reading in readings} == set(MOST)
+    assert {reading.operation for reading in readings} == set(collectives)
     assert all(reading.wrong for reading in readings), readings
+
+
+def test_results_of_an_earlier_run_never_pass(tmp_path):
+    file = str(tmp_path / "results")
+    assert judged("all_gather", FAULT="record", FAULT_FILE=file)[0] == []
+    failed, _ = judged("all_gather", FAULT="replay", FAULT_FILE=file)
+    assert any("wrong at 64 KiB" in message for message in failed), failed
+
+
+def test_a_clock_that_is_not_the_kernels_never_passes(root, tmp_path):
+    library = tmp_path / "faulty_nccl.so"
+    flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Wextra", "-Werror"]
+    subprocess.run(
+        ["cc", *flags, root / "tests/wire/faulty_nccl.c", "-o", library, "-ldl"], check=True
+    )
+    failed, _ = judged("all_reduce", FAULT="clock", LD_PRELOAD=str(library))
+    assert any("clock of the readings" in message for message in failed), failed
