@@ -63,10 +63,14 @@ class BufferSet {
         }
     }
 
-    // Loads the messages of a batch, message i with the payload of `seed_of(i)`.
+    // Loads the messages of a batch, message i with the payload of `seed_of(i)`, and clears the room around them.
     template <typename SeedOf>
     void load_each(const Batch &batch, SeedOf seed_of) {
         const bool at_once = batch.kind == 'D' && batch.span() <= staging;  // one copy to the GPU instead of many
+        if (at_once)
+            clear('H', shadow_, batch.span());
+        else
+            clear(batch.kind, batch.memory, batch.span());
         for (std::size_t i = 0; i < batch.messages; ++i) {
             const auto place = static_cast<std::size_t>(batch.message(i) - batch.memory);
             if (batch.kind == 'H')

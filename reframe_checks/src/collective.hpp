@@ -34,14 +34,38 @@ class Collective {
         out_ = memory_.send(kind_) + Batch::guard + shift;
         in_ = memory_.receive(kind_) + Batch::guard + shift;
         const bool many_out = is({"alltoall", "alltoallv", "reduce_scatter_block", "put", "get"}) || (operation_ == "scatter" && rank_ == root_);
-        for (int to = 0; to < (many_out ? ranks_ : 1); ++to) memory_.load(out_ + place(to), sent(rank_, to), seed(rank_, many_out ? to : 0));
-        BufferSet::clear(kind_, memory_.receive(kind_), room(bytes_, ranks_));
+        const int blocks = many_out ? ranks_ : 1;
+        for (char *memory : {memory_.send(kind_), memory_.receive(kind_)}) BufferSet::clear(kind_, memory, room(bytes_, ranks_));
+        for (int to = 0; to < blocks; ++to) memory_.load(out_ + place(to), sent(rank_, to), seed(rank_, to));
+        in_place_ = (dice >> 10) % 4 == 0;
         run();
-        BufferSet::clear(kind_, memory_.send(kind_), room(bytes_, ranks_));  // nobody may read it any more
-        return compare();
+        Seen kept{memory_, kind_, out_};
+        if (dice >> 9 & 1) {  // MPI may not change what it sends
+            for (int to = 0; to < blocks; ++to) kept.block(place(to), sent(rank_, to), seed(rank_, to));
+        } else {  // nor read it any more
+            BufferSet::clear(kind_, memory_.send(kind_), room(bytes_, ranks_));
+        }
+        kept.rest();
+        return kept.wrong + compare();
     }
 
   private:
+    // A buffer that is compared from its start on: all but its blocks must be as `clear` left it.
+    struct Seen {
+        BufferSet &memory;
+        char kind;
+        char *start;
+        std::size_t end = 0, wrong = 0;  // behind what has been compared, and the bytes that are wrong
+
+        void block(std::size_t begin, std::size_t bytes, std::uint64_t seed) {
+            wrong += memory.verify_clear(kind, start + end, begin - end) + memory.verify(kind, start + begin, bytes, seed);
+            end = begin + bytes;
+        }
+        void rest() {
+            wrong += memory.verify_clear(kind, start + end, Batch::guard) + memory.verify_clear(kind, start - Batch::guard, Batch::guard);
+        }
+    };
+
     static constexpr std::size_t gap = 64;  // between the blocks of an operation with displacements
 
     static std::size_t words(std::size_t bytes) { return std::max(bytes / 8, std::size_t{1}); }
@@ -65,33 +89,45 @@ class Collective {
     void run() {
         const int count = static_cast<int>(bytes_), numbers = static_cast<int>(bytes_ / 8);
         const auto all = MPI_COMM_WORLD;
+        const void *const out = source();
         if (operation_ == "bcast") {
             if (rank_ == root_) device::copy(in_, out_, bytes_);
             MPI_Bcast(in_, count, MPI_BYTE, root_, all);
         } else if (operation_ == "allgather") {
-            MPI_Allgather(out_, count, MPI_BYTE, in_, count, MPI_BYTE, all);
+            MPI_Allgather(out, count, MPI_BYTE, in_, count, MPI_BYTE, all);
         } else if (operation_ == "gather") {
-            MPI_Gather(out_, count, MPI_BYTE, in_, count, MPI_BYTE, root_, all);
+            MPI_Gather(out, count, MPI_BYTE, in_, count, MPI_BYTE, root_, all);
         } else if (operation_ == "scatter") {
             MPI_Scatter(out_, count, MPI_BYTE, in_, count, MPI_BYTE, root_, all);
         } else if (operation_ == "alltoall") {
-            MPI_Alltoall(out_, count, MPI_BYTE, in_, count, MPI_BYTE, all);
+            MPI_Alltoall(out, count, MPI_BYTE, in_, count, MPI_BYTE, all);
         } else if (operation_ == "allgatherv") {
             const auto counts = per_rank([&](int from) { return sent(from, 0); }), places = per_rank([&](int from) { return place(from); });
-            MPI_Allgatherv(out_, counts[static_cast<std::size_t>(rank_)], MPI_BYTE, in_, counts.data(), places.data(), MPI_BYTE, all);
+            MPI_Allgatherv(out, counts[static_cast<std::size_t>(rank_)], MPI_BYTE, in_, counts.data(), places.data(), MPI_BYTE, all);
         } else if (operation_ == "alltoallv") {
             const auto places = per_rank([&](int rank) { return place(rank); });
-            const auto out = per_rank([&](int to) { return sent(rank_, to); }), in = per_rank([&](int from) { return sent(from, rank_); });
-            MPI_Alltoallv(out_, out.data(), places.data(), MPI_BYTE, in_, in.data(), places.data(), MPI_BYTE, all);
+            const auto counts = per_rank([&](int to) { return sent(rank_, to); }), in = per_rank([&](int from) { return sent(from, rank_); });
+            MPI_Alltoallv(out_, counts.data(), places.data(), MPI_BYTE, in_, in.data(), places.data(), MPI_BYTE, all);
         } else if (operation_ == "allreduce") {
-            MPI_Allreduce(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, all);
+            MPI_Allreduce(out, in_, numbers, MPI_UINT64_T, MPI_SUM, all);
         } else if (operation_ == "reduce") {
-            MPI_Reduce(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, root_, all);
+            MPI_Reduce(out, in_, numbers, MPI_UINT64_T, MPI_SUM, root_, all);
         } else if (operation_ == "reduce_scatter_block") {
             MPI_Reduce_scatter_block(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, all);
         } else {
             one_sided();
         }
+    }
+
+    // What MPI sends from: this rank's buffer, or in place, where it takes it from what it will overwrite.
+    const void *source() {
+        const bool rooted = is({"gather", "reduce"});
+        if (!in_place_ || (rooted && rank_ != root_) || !(rooted || is({"allgather", "allgatherv", "alltoall", "allreduce"}))) return out_;
+        if (operation_ == "alltoall")
+            device::copy(in_, out_, place(ranks_));
+        else
+            device::copy(in_ + (reduces_ ? 0 : place(rank_)), out_, sent(rank_, 0));
+        return MPI_IN_PLACE;
     }
 
     // Each rank writes a block into the memory of every rank, or reads one from it.
@@ -119,29 +155,23 @@ class Collective {
     }
 
     std::size_t compare() {
-        std::size_t wrong = 0, end = 0;  // behind what has been compared
-        const auto untouched = [&](std::size_t until) { wrong += memory_.verify_clear(kind_, in_ + end, until - end); };
-        const auto block = [&](std::size_t begin, std::size_t bytes, std::uint64_t of) {
-            untouched(begin);
-            wrong += memory_.verify(kind_, in_ + begin, bytes, of);
-            end = begin + bytes;
-        };
+        Seen seen{memory_, kind_, in_};
         if (operation_ == "bcast") {
-            block(0, bytes_, seed(root_, 0));
+            seen.block(0, bytes_, seed(root_, 0));
         } else if (operation_ == "scatter") {
-            block(0, bytes_, seed(root_, rank_));
+            seen.block(0, bytes_, seed(root_, rank_));
         } else if (reduces_) {
             if (operation_ != "reduce" || rank_ == root_) {
                 const int to = operation_ == "reduce_scatter_block" ? rank_ : 0;
-                wrong += memory_.verify_sum(in_, bytes_ / 8, ranks_, [&](int from) { return seed(from, to); });
-                end = bytes_;
+                seen.wrong += memory_.verify_sum(in_, bytes_ / 8, ranks_, [&](int from) { return seed(from, to); });
+                seen.end = bytes_;
             }
         } else if (operation_ != "gather" || rank_ == root_) {
             const bool own = is({"alltoall", "alltoallv", "put", "get"});
-            for (int from = 0; from < ranks_; ++from) block(place(from), sent(from, rank_), seed(from, own ? rank_ : 0));
+            for (int from = 0; from < ranks_; ++from) seen.block(place(from), sent(from, rank_), seed(from, own ? rank_ : 0));
         }
-        untouched(end + Batch::guard);
-        return wrong + memory_.verify_clear(kind_, in_ - Batch::guard, Batch::guard);
+        seen.rest();
+        return seen.wrong;
     }
 
     BufferSet &memory_;
@@ -152,5 +182,6 @@ class Collective {
     std::size_t bytes_;
     std::uint64_t turn_ = 0;
     int root_ = 0;
+    bool in_place_ = false;
     char *out_ = nullptr, *in_ = nullptr;
 };

@@ -144,7 +144,7 @@ class Pass {
   private:
     static constexpr char kind = device::present ? 'D' : 'H';
     static constexpr int ready = 0, data = 2, count = 4, done = 6;  // each for two directions
-    static constexpr std::size_t least_messages = 4, tail_messages = 8;
+    static constexpr std::size_t least_messages = 4, least_tail = 8, most_tail = 104;
     static constexpr double spin_seconds = 0.001;
 
     std::uint64_t seed(int from, std::size_t message = 0) const {
@@ -152,8 +152,8 @@ class Pass {
     }
 
     // Messages that follow the timed ones, of which each is compared: one where a link is slow.
-    std::size_t tail(unsigned long long timed) const {
-        return timed < 4 * tail_messages ? 1 : std::min(tail_messages, static_cast<std::size_t>(options_.window));
+    static std::size_t tail(unsigned long long timed) {
+        return timed < 4 * least_tail ? 1 : std::clamp<std::size_t>(timed / 32, least_tail, most_tail);
     }
     int tag(int what, int direction) const { return base_ + what + direction; }
 
@@ -295,14 +295,24 @@ class Pass {
 
     // Tells the sender that its timed messages are here; returns the wrong bytes of those that follow.
     std::size_t receive_tail(std::size_t messages, int direction) {
-        const Batch batch{kind, memory_.receive(kind), bytes_, messages, static_cast<std::size_t>(number_) % 64};
-        BufferSet::clear(kind, batch.memory, batch.span());
-        std::vector<MPI_Request> requests(messages + 1);
-        for (std::size_t i = 0; i < messages; ++i)
-            check_mpi(MPI_Irecv(batch.message(i), static_cast<int>(bytes_), MPI_BYTE, partner_, tag(data, direction), MPI_COMM_WORLD, &requests[i]));
-        check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, partner_, tag(done, direction), MPI_COMM_WORLD, &requests[messages]));
-        finish(requests);
-        return memory_.verify_batch(batch, [&](std::size_t i) { return seed(partner_, i + 1); });
+        std::vector<MPI_Request> control(1);
+        std::size_t wrong = 0;
+        for (std::size_t done_before = 0; done_before < messages;) {
+            const std::size_t part = std::min(messages - done_before, static_cast<std::size_t>(options_.window));
+            const Batch batch{kind, memory_.receive(kind), bytes_, part, (static_cast<std::size_t>(number_) + done_before) % 64};
+            BufferSet::clear(kind, batch.memory, batch.span());
+            std::vector<MPI_Request> requests(part);
+            for (std::size_t i = 0; i < part; ++i)
+                check_mpi(MPI_Irecv(batch.message(i), static_cast<int>(bytes_), MPI_BYTE, partner_, tag(data, direction), MPI_COMM_WORLD, &requests[i]));
+            if (done_before == 0) {
+                check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, partner_, tag(done, direction), MPI_COMM_WORLD, &control[0]));
+                finish(control);
+            }
+            finish(requests);
+            wrong += memory_.verify_batch(batch, [&](std::size_t i) { return seed(partner_, done_before + i + 1); });
+            done_before += part;
+        }
+        return wrong;
     }
 
     const SweepOptions &options_;

@@ -14,6 +14,9 @@
 //                replay   the messages of FAULT_FILE arrive instead
 //                root     a rooted collective takes the next rank as its root
 //                type     a sum adds 32-bit numbers
+//                op       a sum is a maximum
+//                shift    a message arrives 8 bytes behind its place
+//                source   one bit of what was sent changes at the sender, after the message has left
 //                blocks   two blocks of the result of a collective change places
 //                clock    the clock goes at half its speed
 //                repeat   the previous message of that size arrives again
@@ -145,13 +148,21 @@ static FILE *file_of_rank(void) {
     return file;
 }
 
+// The next bytes of the file, which begins again at its end.
+static int is_read(char *host, size_t bytes) {
+    if (fread(host, 1, bytes, messages_file) == bytes) return 1;
+    rewind(messages_file);
+    return fread(host, 1, bytes, messages_file) == bytes;
+}
+
 // Does what the program believes to be done: sends of whose end it knows, and the message that a wait left out.
 static void catch_up(void) {
     for (int i = 0; i < waited; ++i) PMPI_Send(delayed[i].memory, delayed[i].count, delayed[i].type, delayed[i].to, delayed[i].tag, delayed[i].comm);
     memmove(delayed, delayed + waited, sizeof *delayed * (size_t)(waiting - waited));
     waiting -= waited;
     waited = 0;
-    if (lost != MPI_REQUEST_NULL) PMPI_Wait(&lost, MPI_STATUS_IGNORE);
+    int found;
+    if (lost != MPI_REQUEST_NULL) PMPI_Test(&lost, &found, MPI_STATUS_IGNORE);
 }
 
 // One message has arrived in `memory`; `before` is what was there.
@@ -163,16 +174,22 @@ static void arrived(char *memory, const char *before, long bytes, int tag, MPI_S
         copy(host, memory, bytes);
         if (fault_is("record"))
             fwrite(host, 1, (size_t)bytes, messages_file);
-        else if (fread(host, 1, (size_t)bytes, messages_file) == (size_t)bytes && ++faults)
+        else if (is_read(host, (size_t)bytes) && ++faults)
             copy(memory, host, bytes);
         free(host);
         return;
     }
     const int repeats = fault_is("repeat");
     char *now = repeats ? copied(memory, bytes) : NULL;
-    if (!fault_is("swap") && !fault_is("sent") && !fault_is("early") && !fault_is("lost") && is_hit()) {
+    if (!fault_is("swap") && !fault_is("sent") && !fault_is("source") && !fault_is("early") && !fault_is("lost") && is_hit()) {
         if (fault_is("flip")) flip(memory, bytes);
         if (fault_is("past")) write_around(memory + bytes, 64 - bytes % 64);
+        if (fault_is("shift") && bytes > 8) {
+            char *host = copied(memory, bytes);
+            copy(memory + 8, host, bytes - 8);
+            free(host);
+            ++faults;
+        }
         if (fault_is("ahead")) write_around(memory - 1, 1);
         if (fault_is("drop")) {
             copy(memory, before, bytes);
@@ -215,6 +232,12 @@ int MPI_Recv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_
     arrived(memory, before, got, tag, status);
     free(before);
     return result;
+}
+
+// The message leaves as it is, and its memory changes then.
+static void send_and_spoil(const struct delayed *it, long bytes) {
+    PMPI_Send(it->memory, it->count, it->type, it->to, it->tag, it->comm);
+    flip((char *)it->memory, bytes);
 }
 
 // Remember a receive, to spoil it when the program waits for it.
@@ -260,7 +283,9 @@ int MPI_Startall(int count, MPI_Request requests[]) {
     for (int i = 0; i < count; ++i) {
         struct persistent *it = persistent_of(requests[i]);
         if (it && it->memory) expect(requests[i], it->memory, it->bytes, it->tag, it->from);
-        if (it && !it->memory && fault_is("early") && !is_filtered_out(it->bytes, it->tag) && is_hit()) {
+        if (it && !it->memory && fault_is("source") && !is_filtered_out(it->bytes, it->tag) && is_hit()) {
+            send_and_spoil(&it->send, it->bytes);
+        } else if (it && !it->memory && fault_is("early") && !is_filtered_out(it->bytes, it->tag) && is_hit()) {
             delayed[waiting++] = it->send;
             ++faults;
         } else {
@@ -283,6 +308,16 @@ static struct receive *receive_of(MPI_Request request) {
     return NULL;
 }
 
+// Two messages that arrived at one look change places.
+static void swap(struct receive *one, struct receive *other) {
+    char *first = copied(one->memory, one->bytes), *second = copied(other->memory, one->bytes);
+    copy(one->memory, second, one->bytes);
+    copy(other->memory, first, one->bytes);
+    free(first);
+    free(second);
+    ++faults;
+}
+
 int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
     MPI_Status *own = malloc(sizeof *own * (size_t)(count + 1));
     struct receive **done = calloc((size_t)count + 1, sizeof *done);
@@ -290,7 +325,7 @@ int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
     MPI_Status *filled = statuses == MPI_STATUSES_IGNORE ? own : statuses;
     catch_up();
     MPI_Request left_out = MPI_REQUEST_NULL;
-    if (fault_is("lost") && count > 0 && done[count - 1] && !persistent_of(requests[count - 1]) && !is_filtered_out(done[count - 1]->bytes, done[count - 1]->tag) && is_hit()) {
+    if (fault_is("lost") && lost == MPI_REQUEST_NULL && count > 0 && done[count - 1] && !persistent_of(requests[count - 1]) && !is_filtered_out(done[count - 1]->bytes, done[count - 1]->tag) && is_hit()) {
         left_out = requests[count - 1];
         requests[count - 1] = MPI_REQUEST_NULL;
         ++faults;
@@ -312,13 +347,8 @@ int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
         if (fault_is("swap") && !is_filtered_out(done[i]->bytes, done[i]->tag)) {
             armed |= is_hit();
             if (armed && last && last->bytes == done[i]->bytes && last->memory != done[i]->memory) {
-                char *one = copied(last->memory, last->bytes), *other = copied(done[i]->memory, last->bytes);
-                copy(last->memory, other, last->bytes);
-                copy(done[i]->memory, one, last->bytes);
-                free(one);
-                free(other);
+                swap(last, done[i]);
                 armed = 0;
-                ++faults;
             }
             last = done[i];
         }
@@ -337,8 +367,27 @@ int MPI_Testsome(int count, MPI_Request requests[], int *completed, int indices[
     MPI_Request *before = malloc(sizeof *before * (size_t)(count + 1));
     memcpy(before, requests, sizeof *before * (size_t)count);
     catch_up();
+    for (int i = 0; i < count && fault_is("lost") && lost == MPI_REQUEST_NULL; ++i) {
+        struct receive *it = receive_of(requests[i]);
+        if (!it || is_filtered_out(it->bytes, it->tag) || !is_hit()) continue;
+        lost = requests[i];
+        requests[i] = MPI_REQUEST_NULL;
+        indices[0] = i;
+        *completed = 1;
+        it->memory = NULL;
+        ++faults;
+        free(before);
+        return MPI_SUCCESS;
+    }
     const int result = PMPI_Testsome(count, requests, completed, indices, statuses);
     if (*completed > 0) waited = waiting;
+    struct receive *last = NULL;
+    for (int i = 0; i < *completed; ++i) {
+        struct receive *it = receive_of(before[indices[i]]);
+        if (!it) continue;
+        if (fault_is("swap") && last && last->bytes == it->bytes && !is_filtered_out(it->bytes, it->tag) && is_hit()) swap(last, it);
+        last = it;
+    }
     for (int i = 0; i < *completed; ++i) {
         struct receive *it = receive_of(before[indices[i]]);
         if (!it) continue;
@@ -362,8 +411,12 @@ int MPI_Cancel(MPI_Request *request) {
 int MPI_Send(const void *memory, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm) {
     const long bytes = (long)count * size_of(type);
     catch_up();
-    const int is_spoiled = (fault_is("sent") || fault_is("early")) && !is_filtered_out(bytes, tag) && is_hit();
+    const int is_spoiled = (fault_is("sent") || fault_is("source") || fault_is("early")) && !is_filtered_out(bytes, tag) && is_hit();
     if (!is_spoiled) return PMPI_Send(memory, count, type, to, tag, comm);
+    if (fault_is("source")) {
+        send_and_spoil(&(struct delayed){memory, count, to, tag, type, comm}, bytes);
+        return MPI_SUCCESS;
+    }
     if (fault_is("early")) {
         delayed[waiting++] = (struct delayed){memory, count, to, tag, type, comm};
         waited = waiting;
@@ -381,8 +434,12 @@ int MPI_Send(const void *memory, int count, MPI_Datatype type, int to, int tag, 
 int MPI_Isend(const void *memory, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request) {
     const long bytes = (long)count * size_of(type);
     catch_up();
-    const int is_spoiled = (fault_is("sent") || fault_is("early")) && !is_filtered_out(bytes, tag) && is_hit();
+    const int is_spoiled = (fault_is("sent") || fault_is("source") || fault_is("early")) && !is_filtered_out(bytes, tag) && is_hit();
     if (!is_spoiled) return PMPI_Isend(memory, count, type, to, tag, comm, request);
+    if (fault_is("source")) {
+        send_and_spoil(&(struct delayed){memory, count, to, tag, type, comm}, bytes);
+        return PMPI_Ibarrier(MPI_COMM_SELF, request);  // one that is complete
+    }
     if (fault_is("early")) {
         delayed[waiting++] = (struct delayed){memory, count, to, tag, type, comm};
         ++faults;
@@ -404,8 +461,30 @@ static int is_chosen(const char *operation) {
 
 // `bytes` of result in blocks of `block`.
 static int spoil(const char *operation, void *memory, long bytes, long block, int result) {
-    if (bytes < 8 || fault_is("root") || fault_is("type") || !is_chosen(operation)) return result;
+    if (bytes < 8 || fault_is("root") || fault_is("type") || fault_is("op") || fault_is("source")) return result;
+    const int repeats = fault_is("repeat");
+    char *now = repeats ? copied(memory, bytes) : NULL;
+    const int hit = is_chosen(operation);
+    if (hit && repeats && previous_bytes == bytes) {
+        copy(memory, previous, bytes);
+        ++faults;
+    }
+    if (repeats) {
+        free(previous);
+        previous = now;
+        previous_bytes = bytes;
+    }
+    if (!hit) return result;
     if (fault_is("flip")) flip(memory, bytes);
+    if (fault_is("half") || fault_is("drop")) {  // the program has cleared it
+        const long begin = fault_is("half") ? bytes / 2 : 0;
+        char *cleared = malloc((size_t)bytes);
+        memset(cleared, 0xff, (size_t)bytes);
+        copy((char *)memory + begin, cleared, bytes - begin);
+        free(cleared);
+        ++faults;
+    }
+    if (fault_is("ahead")) write_around((char *)memory - 1, 1);
     if (fault_is("past")) write_around((char *)memory + bytes, 64 - bytes % 64);
     if (fault_is("blocks") && bytes >= 2 * block) {
         char *one = copied(memory, block), *other = copied((char *)memory + block, block);
@@ -438,6 +517,18 @@ static MPI_Datatype type_of(const char *operation, MPI_Datatype type, int *count
     return MPI_UINT32_T;
 }
 
+static MPI_Op op_of(const char *operation, MPI_Op op) {
+    if (!fault_is("op") || !is_chosen(operation)) return op;
+    ++faults;
+    return MPI_MAX;
+}
+
+// One bit of what a rank has sent changes.
+static int keep(const char *operation, const void *sent, long bytes, int result) {
+    if (fault_is("source") && bytes >= 8 && sent != MPI_IN_PLACE && is_chosen(operation)) flip((char *)sent, bytes);
+    return result;
+}
+
 static int is_root(int root, MPI_Comm comm) {
     int rank;
     MPI_Comm_rank(comm, &rank);
@@ -457,7 +548,7 @@ int MPI_Bcast(void *memory, int count, MPI_Datatype type, int root, MPI_Comm com
 int MPI_Allgather(const void *out, int sent, MPI_Datatype type, void *in, int count, MPI_Datatype kind, MPI_Comm comm) {
     const long block = BYTES(count, kind);
     catch_up();
-    return spoil("MPI_Allgather", in, block * ranks_of(comm), block, PMPI_Allgather(out, sent, type, in, count, kind, comm));
+    return spoil("MPI_Allgather", in, block * ranks_of(comm), block, keep("MPI_Allgather", out, block, PMPI_Allgather(out, sent, type, in, count, kind, comm)));
 }
 
 int MPI_Allgatherv(const void *out, int sent, MPI_Datatype type, void *in, const int counts[], const int places[], MPI_Datatype kind, MPI_Comm comm) {
@@ -468,7 +559,7 @@ int MPI_Allgatherv(const void *out, int sent, MPI_Datatype type, void *in, const
 int MPI_Alltoall(const void *out, int sent, MPI_Datatype type, void *in, int count, MPI_Datatype kind, MPI_Comm comm) {
     const long block = BYTES(count, kind);
     catch_up();
-    return spoil("MPI_Alltoall", in, block * ranks_of(comm), block, PMPI_Alltoall(out, sent, type, in, count, kind, comm));
+    return spoil("MPI_Alltoall", in, block * ranks_of(comm), block, keep("MPI_Alltoall", out, block, PMPI_Alltoall(out, sent, type, in, count, kind, comm)));
 }
 
 int MPI_Alltoallv(const void *out, const int sent[], const int from[], MPI_Datatype type, void *in, const int counts[], const int places[], MPI_Datatype kind, MPI_Comm comm) {
@@ -479,7 +570,13 @@ int MPI_Alltoallv(const void *out, const int sent[], const int from[], MPI_Datat
 int MPI_Gather(const void *out, int sent, MPI_Datatype type, void *in, int count, MPI_Datatype kind, int root, MPI_Comm comm) {
     const long block = BYTES(count, kind);
     catch_up();
-    const int result = PMPI_Gather(out, sent, type, in, count, kind, root_of("MPI_Gather", root, comm), comm);
+    const int used = root_of("MPI_Gather", root, comm);
+    if (used != root && out == MPI_IN_PLACE) {  // of the root that there should be
+        out = (char *)in + root * block;
+        sent = count;
+        type = kind;
+    }
+    const int result = keep("MPI_Gather", out, block, PMPI_Gather(out, sent, type, in, count, kind, used, comm));
     return is_root(root, comm) ? spoil("MPI_Gather", in, block * ranks_of(comm), block, result) : result;
 }
 
@@ -495,14 +592,16 @@ int MPI_Allreduce(const void *out, void *in, int count, MPI_Datatype type, MPI_O
     catch_up();
     if (count == 1) return PMPI_Allreduce(out, in, count, type, op, comm);
     MPI_Datatype used = type_of("MPI_Allreduce", type, &count);
-    return spoil("MPI_Allreduce", in, bytes, bytes / 2, PMPI_Allreduce(out, in, count, used, op, comm));
+    return spoil("MPI_Allreduce", in, bytes, bytes / 2, keep("MPI_Allreduce", out, bytes, PMPI_Allreduce(out, in, count, used, op_of("MPI_Allreduce", op), comm)));
 }
 
 int MPI_Reduce(const void *out, void *in, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
     const long bytes = BYTES(count, type);
     catch_up();
     MPI_Datatype used = type_of("MPI_Reduce", type, &count);
-    const int result = PMPI_Reduce(out, in, count, used, op, root_of("MPI_Reduce", root, comm), comm);
+    const int other = root_of("MPI_Reduce", root, comm);
+    if (other != root && out == MPI_IN_PLACE) out = in;
+    const int result = keep("MPI_Reduce", out, bytes, PMPI_Reduce(out, in, count, used, op_of("MPI_Reduce", op), other, comm));
     return is_root(root, comm) ? spoil("MPI_Reduce", in, bytes, bytes / 2, result) : result;
 }
 
@@ -510,11 +609,15 @@ int MPI_Reduce_scatter_block(const void *out, void *in, int count, MPI_Datatype 
     const long bytes = BYTES(count, type);
     catch_up();
     MPI_Datatype used = type_of("MPI_Reduce_scatter_block", type, &count);
-    return spoil("MPI_Reduce_scatter_block", in, bytes, bytes / 2, PMPI_Reduce_scatter_block(out, in, count, used, op, comm));
+    return spoil("MPI_Reduce_scatter_block", in, bytes, bytes / 2, keep("MPI_Reduce_scatter_block", out, bytes, PMPI_Reduce_scatter_block(out, in, count, used, op_of("MPI_Reduce_scatter_block", op), comm)));
 }
 
 int MPI_Put(const void *out, int count, MPI_Datatype type, int to, MPI_Aint place, int there, MPI_Datatype kind, MPI_Win window) {
     if (!is_chosen("MPI_Put") || BYTES(count, type) < 8) return PMPI_Put(out, count, type, to, place, there, kind, window);
+    if (fault_is("drop")) {
+        ++faults;
+        return MPI_SUCCESS;
+    }
     char *spoiled = copies[faults % MOST] = copied(out, BYTES(count, type));
     flip(spoiled, BYTES(count, type));
     return PMPI_Put(spoiled, count, type, to, place, there, kind, window);
@@ -522,7 +625,9 @@ int MPI_Put(const void *out, int count, MPI_Datatype type, int to, MPI_Aint plac
 
 int MPI_Get(void *in, int count, MPI_Datatype type, int from, MPI_Aint place, int there, MPI_Datatype kind, MPI_Win window) {
     if (!is_chosen("MPI_Get") || BYTES(count, type) < 8) return PMPI_Get(in, count, type, from, place, there, kind, window);
-    ++faults;  // one byte less arrives
+    ++faults;
+    if (fault_is("drop")) return MPI_SUCCESS;
+    // One byte less arrives.
     return PMPI_Get(in, count - 1, type, from, place, there - 1, kind, window);
 }
 

@@ -29,20 +29,21 @@ pytestmark = pytest.mark.run
 
 BIN = Path(sys.executable).parent
 FAULTS = ("flip", "half", "drop", "repeat", "swap", "truncate", "past", "ahead", "early")
-ROOTED, SUMS = ("flip", "past", "blocks", "root"), ("flip", "past", "blocks", "type")
+RESULTS = ("flip", "past", "ahead", "half", "drop", "repeat", "blocks")
+ROOTED, SUMS = (*RESULTS, "root"), (*RESULTS, "type", "op", "source")
 FAULTS_IN = {
     "bcast": ROOTED,
-    "gather": ROOTED,
+    "gather": (*ROOTED, "source"),
     "scatter": ROOTED,
-    "reduce": (*ROOTED, "type"),
+    "reduce": (*ROOTED, "type", "op", "source"),
     "allreduce": SUMS,
     "reduce_scatter_block": SUMS,
-    "allgather": ("flip", "past", "blocks"),
-    "allgatherv": ("flip", "past", "blocks"),
-    "alltoall": ("flip", "past", "blocks"),
-    "alltoallv": ("flip", "past", "blocks"),
-    "put": ("flip",),
-    "get": ("flip",),
+    "allgather": (*RESULTS, "source"),
+    "allgatherv": RESULTS,
+    "alltoall": (*RESULTS, "source"),
+    "alltoallv": RESULTS,
+    "put": ("flip", "drop"),
+    "get": ("flip", "drop"),
 }
 """The faults of each collective."""
 COLLECTIVES = ",".join(FAULTS_IN)
@@ -72,6 +73,9 @@ PAYLOAD_ATTACKS = (
     *(Attack(fault, every) for fault in FAULTS for every in RATES),
     *(Attack(fault, every, sizes="", check=CHECK) for fault in FAULTS for every in (7, *RATES)),
     Attack("sent", 97),
+    Attack("shift", 97),
+    Attack("source", 97),
+    Attack("source", 7, sizes="", check=CHECK),
     Attack("lost", 7),
     Attack("lost", 7, sizes="", check=CHECK),
     Attack("flip", 97, sizes="4M"),

@@ -692,10 +692,14 @@ class BufferSet {
         }
     }
 
-    // Loads the messages of a batch, message i with the payload of `seed_of(i)`.
+    // Loads the messages of a batch, message i with the payload of `seed_of(i)`, and clears the room around them.
     template <typename SeedOf>
     void load_each(const Batch &batch, SeedOf seed_of) {
         const bool at_once = batch.kind == 'D' && batch.span() <= staging;  // one copy to the GPU instead of many
+        if (at_once)
+            clear('H', shadow_, batch.span());
+        else
+            clear(batch.kind, batch.memory, batch.span());
         for (std::size_t i = 0; i < batch.messages; ++i) {
             const auto place = static_cast<std::size_t>(batch.message(i) - batch.memory);
             if (batch.kind == 'H')
@@ -849,14 +853,38 @@ class Collective {
         out_ = memory_.send(kind_) + Batch::guard + shift;
         in_ = memory_.receive(kind_) + Batch::guard + shift;
         const bool many_out = is({"alltoall", "alltoallv", "reduce_scatter_block", "put", "get"}) || (operation_ == "scatter" && rank_ == root_);
-        for (int to = 0; to < (many_out ? ranks_ : 1); ++to) memory_.load(out_ + place(to), sent(rank_, to), seed(rank_, many_out ? to : 0));
-        BufferSet::clear(kind_, memory_.receive(kind_), room(bytes_, ranks_));
+        const int blocks = many_out ? ranks_ : 1;
+        for (char *memory : {memory_.send(kind_), memory_.receive(kind_)}) BufferSet::clear(kind_, memory, room(bytes_, ranks_));
+        for (int to = 0; to < blocks; ++to) memory_.load(out_ + place(to), sent(rank_, to), seed(rank_, to));
+        in_place_ = (dice >> 10) % 4 == 0;
         run();
-        BufferSet::clear(kind_, memory_.send(kind_), room(bytes_, ranks_));  // nobody may read it any more
-        return compare();
+        Seen kept{memory_, kind_, out_};
+        if (dice >> 9 & 1) {  // MPI may not change what it sends
+            for (int to = 0; to < blocks; ++to) kept.block(place(to), sent(rank_, to), seed(rank_, to));
+        } else {  // nor read it any more
+            BufferSet::clear(kind_, memory_.send(kind_), room(bytes_, ranks_));
+        }
+        kept.rest();
+        return kept.wrong + compare();
     }
 
   private:
+    // A buffer that is compared from its start on: all but its blocks must be as `clear` left it.
+    struct Seen {
+        BufferSet &memory;
+        char kind;
+        char *start;
+        std::size_t end = 0, wrong = 0;  // behind what has been compared, and the bytes that are wrong
+
+        void block(std::size_t begin, std::size_t bytes, std::uint64_t seed) {
+            wrong += memory.verify_clear(kind, start + end, begin - end) + memory.verify(kind, start + begin, bytes, seed);
+            end = begin + bytes;
+        }
+        void rest() {
+            wrong += memory.verify_clear(kind, start + end, Batch::guard) + memory.verify_clear(kind, start - Batch::guard, Batch::guard);
+        }
+    };
+
     static constexpr std::size_t gap = 64;  // between the blocks of an operation with displacements
 
     static std::size_t words(std::size_t bytes) { return std::max(bytes / 8, std::size_t{1}); }
@@ -880,33 +908,45 @@ class Collective {
     void run() {
         const int count = static_cast<int>(bytes_), numbers = static_cast<int>(bytes_ / 8);
         const auto all = MPI_COMM_WORLD;
+        const void *const out = source();
         if (operation_ == "bcast") {
             if (rank_ == root_) device::copy(in_, out_, bytes_);
             MPI_Bcast(in_, count, MPI_BYTE, root_, all);
         } else if (operation_ == "allgather") {
-            MPI_Allgather(out_, count, MPI_BYTE, in_, count, MPI_BYTE, all);
+            MPI_Allgather(out, count, MPI_BYTE, in_, count, MPI_BYTE, all);
         } else if (operation_ == "gather") {
-            MPI_Gather(out_, count, MPI_BYTE, in_, count, MPI_BYTE, root_, all);
+            MPI_Gather(out, count, MPI_BYTE, in_, count, MPI_BYTE, root_, all);
         } else if (operation_ == "scatter") {
             MPI_Scatter(out_, count, MPI_BYTE, in_, count, MPI_BYTE, root_, all);
         } else if (operation_ == "alltoall") {
-            MPI_Alltoall(out_, count, MPI_BYTE, in_, count, MPI_BYTE, all);
+            MPI_Alltoall(out, count, MPI_BYTE, in_, count, MPI_BYTE, all);
         } else if (operation_ == "allgatherv") {
             const auto counts = per_rank([&](int from) { return sent(from, 0); }), places = per_rank([&](int from) { return place(from); });
-            MPI_Allgatherv(out_, counts[static_cast<std::size_t>(rank_)], MPI_BYTE, in_, counts.data(), places.data(), MPI_BYTE, all);
+            MPI_Allgatherv(out, counts[static_cast<std::size_t>(rank_)], MPI_BYTE, in_, counts.data(), places.data(), MPI_BYTE, all);
         } else if (operation_ == "alltoallv") {
             const auto places = per_rank([&](int rank) { return place(rank); });
-            const auto out = per_rank([&](int to) { return sent(rank_, to); }), in = per_rank([&](int from) { return sent(from, rank_); });
-            MPI_Alltoallv(out_, out.data(), places.data(), MPI_BYTE, in_, in.data(), places.data(), MPI_BYTE, all);
+            const auto counts = per_rank([&](int to) { return sent(rank_, to); }), in = per_rank([&](int from) { return sent(from, rank_); });
+            MPI_Alltoallv(out_, counts.data(), places.data(), MPI_BYTE, in_, in.data(), places.data(), MPI_BYTE, all);
         } else if (operation_ == "allreduce") {
-            MPI_Allreduce(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, all);
+            MPI_Allreduce(out, in_, numbers, MPI_UINT64_T, MPI_SUM, all);
         } else if (operation_ == "reduce") {
-            MPI_Reduce(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, root_, all);
+            MPI_Reduce(out, in_, numbers, MPI_UINT64_T, MPI_SUM, root_, all);
         } else if (operation_ == "reduce_scatter_block") {
             MPI_Reduce_scatter_block(out_, in_, numbers, MPI_UINT64_T, MPI_SUM, all);
         } else {
             one_sided();
         }
+    }
+
+    // What MPI sends from: this rank's buffer, or in place, where it takes it from what it will overwrite.
+    const void *source() {
+        const bool rooted = is({"gather", "reduce"});
+        if (!in_place_ || (rooted && rank_ != root_) || !(rooted || is({"allgather", "allgatherv", "alltoall", "allreduce"}))) return out_;
+        if (operation_ == "alltoall")
+            device::copy(in_, out_, place(ranks_));
+        else
+            device::copy(in_ + (reduces_ ? 0 : place(rank_)), out_, sent(rank_, 0));
+        return MPI_IN_PLACE;
     }
 
     // Each rank writes a block into the memory of every rank, or reads one from it.
@@ -934,29 +974,23 @@ class Collective {
     }
 
     std::size_t compare() {
-        std::size_t wrong = 0, end = 0;  // behind what has been compared
-        const auto untouched = [&](std::size_t until) { wrong += memory_.verify_clear(kind_, in_ + end, until - end); };
-        const auto block = [&](std::size_t begin, std::size_t bytes, std::uint64_t of) {
-            untouched(begin);
-            wrong += memory_.verify(kind_, in_ + begin, bytes, of);
-            end = begin + bytes;
-        };
+        Seen seen{memory_, kind_, in_};
         if (operation_ == "bcast") {
-            block(0, bytes_, seed(root_, 0));
+            seen.block(0, bytes_, seed(root_, 0));
         } else if (operation_ == "scatter") {
-            block(0, bytes_, seed(root_, rank_));
+            seen.block(0, bytes_, seed(root_, rank_));
         } else if (reduces_) {
             if (operation_ != "reduce" || rank_ == root_) {
                 const int to = operation_ == "reduce_scatter_block" ? rank_ : 0;
-                wrong += memory_.verify_sum(in_, bytes_ / 8, ranks_, [&](int from) { return seed(from, to); });
-                end = bytes_;
+                seen.wrong += memory_.verify_sum(in_, bytes_ / 8, ranks_, [&](int from) { return seed(from, to); });
+                seen.end = bytes_;
             }
         } else if (operation_ != "gather" || rank_ == root_) {
             const bool own = is({"alltoall", "alltoallv", "put", "get"});
-            for (int from = 0; from < ranks_; ++from) block(place(from), sent(from, rank_), seed(from, own ? rank_ : 0));
+            for (int from = 0; from < ranks_; ++from) seen.block(place(from), sent(from, rank_), seed(from, own ? rank_ : 0));
         }
-        untouched(end + Batch::guard);
-        return wrong + memory_.verify_clear(kind_, in_ - Batch::guard, Batch::guard);
+        seen.rest();
+        return seen.wrong;
     }
 
     BufferSet &memory_;
@@ -967,6 +1001,7 @@ class Collective {
     std::size_t bytes_;
     std::uint64_t turn_ = 0;
     int root_ = 0;
+    bool in_place_ = false;
     char *out_ = nullptr, *in_ = nullptr;
 };
 #line 17 "gpu_aware.cpp"
@@ -1065,7 +1100,7 @@ class Exchange {
     }
 
     // The bytes by which the status of a receive differs from what the peer sent.
-    std::size_t status_wrong(MPI_Status &status, std::size_t bytes) const {
+    std::size_t status_wrong(const MPI_Status &status, std::size_t bytes) const {
         int count = 0;
         MPI_Get_count(&status, MPI_BYTE, &count);
         const auto got = static_cast<std::size_t>(std::max(count, 0));
@@ -1074,8 +1109,9 @@ class Exchange {
     }
 
     // Passes `messages` messages, several in flight, into memory that was cleared, and compares each whole and the room around
-    // it. Each has a payload of its own, and what it was sent from is overwritten as soon as MPI says that it is sent. Returns
-    // the bytes that are wrong, at both ranks. The sender's buffer does not hold what `load_all` put there any more.
+    // it. Each has a payload of its own, and what it was sent from is overwritten as soon as MPI says that it is sent; one batch
+    // in four is compared there instead, as MPI may not change what it sends. Returns the bytes that are wrong, at both ranks.
+    // The sender's buffer does not hold what `load_all` put there any more.
     std::size_t verified(Buffers kinds, std::size_t bytes, int messages) {
         const char kind = sender_ ? kinds.send : kinds.receive;
         Batch batch{kind, sender_ ? buffers_.send(kind) : buffers_.receive(kind), bytes, 0, 0};
@@ -1094,19 +1130,20 @@ class Exchange {
                 buffers_.load_each(batch, seed);
             else
                 BufferSet::clear(kind, batch.memory, batch.span());
-            const std::vector<MPI_Status> statuses = transfer(batch, static_cast<Way>((thrown >> 32) % 3));
-            if (sender_) continue;
-            for (MPI_Status status : statuses) wrong += buffers_.count(status_wrong(status, bytes));
-            wrong += buffers_.verify_batch(batch, seed);
+            const bool keeps = (thrown >> 40) % 4 == 0;
+            const std::vector<MPI_Status> statuses = transfer(batch, static_cast<Way>((thrown >> 32) % 3), keeps);
+            for (std::size_t i = 0; i < batch.messages && !sender_; ++i) wrong += buffers_.count(status_wrong(statuses[i], bytes));
+            if (!sender_ || keeps) wrong += buffers_.verify_batch(batch, seed);
         }
-        return settle(wrong);
+        const std::size_t received = settle(wrong);
+        return received + agree(wrong);
     }
 
   private:
     enum class Way { nonblocking, blocking, persistent };  // MPI has code of its own for each
 
-    // Sends or receives the messages of a batch in order; the sender overwrites them then.
-    std::vector<MPI_Status> transfer(const Batch &batch, Way way) {
+    // Sends or receives the messages of a batch in order; the sender overwrites them then, unless it `keeps` them.
+    std::vector<MPI_Status> transfer(const Batch &batch, Way way, bool keeps) {
         const int messages = static_cast<int>(batch.messages), count = static_cast<int>(batch.bytes);
         std::vector<MPI_Request> requests(batch.messages);
         std::vector<MPI_Status> statuses(batch.messages);
@@ -1114,7 +1151,7 @@ class Exchange {
             char *message = batch.message(i);
             if (way == Way::blocking && sender_) {
                 MPI_Send(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD);
-                BufferSet::clear(batch.kind, message, batch.bytes);
+                if (!keeps) BufferSet::clear(batch.kind, message, batch.bytes);
             } else if (way == Way::blocking) {
                 MPI_Recv(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &statuses[i]);
             } else if (sender_) {
@@ -1128,7 +1165,7 @@ class Exchange {
         if (way == Way::blocking) return statuses;
         if (way == Way::persistent) MPI_Startall(messages, requests.data());
         MPI_Waitall(messages, requests.data(), statuses.data());
-        if (sender_) BufferSet::clear(batch.kind, batch.memory, batch.span());
+        if (sender_ && !keeps) BufferSet::clear(batch.kind, batch.memory, batch.span());
         for (auto &request : requests)
             if (way == Way::persistent) MPI_Request_free(&request);
         return statuses;

@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="741492b57238f84f9e0b29171af5afcf09a7fcac44ac24620049e1fd59922f45",
+        sha256="b8d544aa25377438c6c642d7a3027f68aaa1e3f1b2186cc78e46b73fe05f6b29",
         expand=False,
     )
 
