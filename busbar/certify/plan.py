@@ -53,13 +53,13 @@ def works(contract: Contract) -> list[Work]:
     clauses = contract.clauses
     times = [clause.times for clause in clauses if clause.require == "sweep"]
     checks = [Work("check", c.name, c.nodes) for c in clauses if c.name]
+    if not checks and any(c.require == "same" for c in clauses):
+        checks = [Work("check", "memory")]  # any check tells the facts of its nodes
     soaks = [(clause.hours or 0) * _HOUR_S for clause in clauses if clause.require == "soak"]
     found = [Work("gate")] if any(c.require == "gate" for c in clauses) else []
     found += [Work("sweep", together=2, times=max(times))] if times else []
     found += dict.fromkeys(checks)
     found += [Work("soak", seconds=max(soaks))] if soaks else []
-    if not checks and any(c.require == "same" for c in clauses):
-        found.insert(0, Work("check", "memory"))  # any check tells the facts of its nodes
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import stat
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,7 +31,8 @@ NAMESPACE = "busbar-acceptance"
 """Of the signatures, so that one of another purpose is none of the record."""
 _SITE = "site"
 _OF_SITE = (SITE_FILE, CALIBRATION_FILE)
-_OTHERS = (RECORD, ".lock")
+_MOST_BYTES = 2**32
+"""Of one file: reading it takes 10 s, and no log is as large."""
 TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:busbar:acceptance:1"
 
@@ -129,7 +131,7 @@ def write(directory: Path, found: Acceptance) -> AcceptanceRecord:
     """Write page and record; signatures of an earlier one are no longer of it."""
     for old in directory.glob(f"{RECORD}*.sig"):
         old.unlink()
-    replace_file(directory / PAGE, _page(found))
+    replace_file(directory / PAGE, page(found))
     record = AcceptanceRecord(subject=tuple(subjects(directory)), predicate=found)
     replace_file(directory / RECORD, json.dumps(to_json(record), indent=1) + "\n")
     return record
@@ -137,12 +139,15 @@ def write(directory: Path, found: Acceptance) -> AcceptanceRecord:
 
 def subjects(directory: Path) -> Iterator[Subject]:
     """Yield the files of a record with their checksums, in the order of their names."""
-    others = {directory / name for name in _OTHERS} | {*signatures(directory)}
+    others = {directory / RECORD, *signatures(directory)}
     for path in sorted(directory.rglob("*")):
-        name = str(path.relative_to(directory))
-        if path.is_symlink() or not (path.is_dir() or path.is_file()):
+        name, found = str(path.relative_to(directory)), path.lstat()
+        if not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode):
             raise BusbarError(f"{name} is not a plain file", where=str(directory))
-        if path.is_file() and path not in others:
+        if found.st_size > _MOST_BYTES:
+            raise BusbarError(f"{name} has more than 4 GiB", where=str(directory))
+        empty_lock = name == ".lock" and not found.st_size
+        if stat.S_ISREG(found.st_mode) and path not in others and not empty_lock:
             with path.open("rb") as file:
                 yield Subject(name, {"sha256": hashlib.file_digest(file, "sha256").hexdigest()})
 
@@ -154,8 +159,9 @@ def signatures(directory: Path) -> Sequence[Path]:
 
 def sign(directory: Path, key: Path) -> Path:
     """Sign the record with a key of OpenSSH; a further party signs the same file."""
-    number = len(signatures(directory)) + 1
-    path = directory / (f"{RECORD}.{number}.sig" if number > 1 else f"{RECORD}.sig")
+    numbers = ("", *(f".{number}" for number in range(2, len(signatures(directory)) + 2)))
+    paths = (directory / f"{RECORD}{number}.sig" for number in numbers)
+    path = next(path for path in paths if not path.exists())
     command = ["ssh-keygen", "-Y", "sign", "-n", NAMESPACE, "-f", str(key)]
     text = (directory / RECORD).read_bytes()
     try:
@@ -169,7 +175,8 @@ def sign(directory: Path, key: Path) -> Path:
     return path
 
 
-def _page(found: Acceptance) -> str:
+def page(found: Acceptance) -> str:
+    """Return the page for people."""
     environment = Environment(
         loader=PackageLoader("busbar.certify", "."),
         autoescape=True,

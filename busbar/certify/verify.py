@@ -6,23 +6,29 @@ from __future__ import annotations
 import base64
 import math
 import subprocess
-from collections.abc import Iterator
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import wrap
 from typing import Literal
 
-from busbar.boundary import read_text
+from markupsafe import escape
+
+from busbar.boundary import read_text, visible
 from busbar.certify import contract as contracts
 from busbar.certify.ledger import Kept, Ledger
 from busbar.certify.record import (
     CONTRACT,
     NAMESPACE,
+    PAGE,
     PREDICATE,
     RECORD,
     TYPE,
     AcceptanceRecord,
     acceptance,
+    page,
     signatures,
     subjects,
 )
@@ -35,9 +41,12 @@ from busbar.engine.results import RESULTS_FILE, Outcome
 from busbar.errors import BusbarError, file_error
 from busbar.explain.rulebook import PATTERNS
 from busbar.units import seconds
+from busbar.verdict import Verdict
+from busbar.words import grouped
 
 _LOGS = ("rfm_job.out", "rfm_job.err", "nccl*.log", "*.json")
 _OWN = ("asked.json", RESULTS_FILE)
+_MOST_PARTIES = 100
 _LINE = 70
 """Characters of a line of a signature."""
 _CLOCKS_S = 300
@@ -106,23 +115,42 @@ def _problems(directory: Path, record: AcceptanceRecord) -> Iterator[str]:
     for name in vars(found):
         if name != "busbar" and getattr(found, name) != getattr(said, name):
             yield f"{RECORD}: says another {name} than the runs show"
-    for kept in ledger.kept:
-        yield from _times(directory, kept)
+    shown = read_text(directory / PAGE)
+    if (
+        page(said) != shown
+        if said.busbar == found.busbar
+        else escape(visible(said.sentence)) not in shown
+    ):
+        yield f"{PAGE}: shows something else than {RECORD}"
+    ends = [*(seconds(each.run.begun) for each in ledger.kept[1:]), time.time()]
+    for number, (kept, end) in enumerate(zip(ledger.kept, ends, strict=True), 1):
+        if kept.directory.name != f"{number:04}-{kept.run.kind}":
+            yield f"{kept.directory.relative_to(directory)}: is not run {number} of the record"
+        if not 0 <= kept.run.seconds <= end + _CLOCKS_S - seconds(kept.run.begun):
+            yield f"{kept.directory.relative_to(directory)}: did not end before the next began"
+        yield from _foreign(directory, kept, said.site)
         yield from _logs(directory, kept.directory / "check")
 
 
-def _times(directory: Path, kept: Kept) -> Iterator[str]:
-    """Yield the documents of a run that were not written while it ran."""
+def _foreign(directory: Path, kept: Kept, site: str) -> Iterator[str]:
+    """Yield the documents of a run that are of another time, site or node, or of two minds."""
     begun = seconds(kept.run.begun)
     last = begun + kept.run.seconds + _CLOCKS_S
-    times = [
-        ("gate", each.time) for each in gate.read(kept.directory / "gate", kept.run.nodes).values()
-    ]
-    times += [(f"check/{RESULTS_FILE}", kept.checked.time)] if kept.checked else []
-    for name, time in times:
-        if not begun - _CLOCKS_S <= seconds(time) <= last:
-            where = (kept.directory / name).relative_to(directory)
-            yield f"{where}: is of {time}, and the run began at {kept.run.begun}"
+    for each in gate.read(kept.directory / "gate", kept.run.nodes).values():
+        where = f"{(kept.directory / 'gate').relative_to(directory)}: {each.node}"
+        if not begun - _CLOCKS_S <= seconds(each.time) <= last or each.site != site:
+            yield f"{where} is of {each.time} on {each.site}, the run of {kept.run.begun}"
+        bad = [row.check for row in each.checks if row.verdict.is_problem]
+        if bad and each.verdict is Verdict.PASS:
+            yield f"{where} passes, but its {bad[0]} does not"
+    if checked := kept.checked:
+        where = str((kept.directory / "check" / RESULTS_FILE).relative_to(directory))
+        if not begun - _CLOCKS_S <= seconds(checked.time) <= last or checked.site != site:
+            text = f"is of {checked.time} on {checked.site}, the run of {kept.run.begun}"
+            yield f"{where}: {text}"
+        nodes = {node for row in checked.results for node in row.where.split(",") if node}
+        if other := sorted(nodes - kept.nodes):
+            yield f"{where}: has readings of {other[0]}, on which it did not run"
 
 
 def _logs(directory: Path, output: Path) -> Iterator[str]:
@@ -140,7 +168,7 @@ def _logs(directory: Path, output: Path) -> Iterator[str]:
         known = _values(file.parent)
         for row in outcome.results:
             rows[row.check, row.where, row.pair, row.bytes, row.value] = name
-            if row.value is not None and not _among(row.value, known):
+            if row.value is not None and not _among(row.value, known[row.bytes or 0]):
                 yield f"{name}: no log of it shows {row.value:.6g} {row.unit} of {row.pair}"
                 break
     for row in (row for each in read(output / RESULTS_FILE).outcomes for row in each.results):
@@ -152,11 +180,13 @@ def _logs(directory: Path, output: Path) -> Iterator[str]:
                 break
 
 
-def _values(directory: Path) -> list[float]:
+def _values(directory: Path) -> Mapping[int, list[float]]:
+    """Return what the logs of a job show of each message size."""
     files = [f for pattern in _LOGS for f in sorted(directory.glob(pattern)) if f.name not in _OWN]
     sources = [source for file in files for source in named(file)]
     outputs = collect(sources, PATTERNS)
-    return sorted(reading.value for output in outputs for reading in output.readings)
+    readings = ((each.nbytes, each.value) for output in outputs for each in output.readings)
+    return defaultdict(list, grouped(readings))
 
 
 def _among(value: float, known: list[float]) -> bool:
@@ -170,13 +200,15 @@ def _signed(directory: Path, signers: Path | None) -> tuple[list[str], list[str]
         _ = signers and signers.read_bytes()
     text = (directory / RECORD).read_bytes()
     found = signatures(directory)
+    if len(found) > _MOST_PARTIES:
+        return [], [f"{RECORD}: has {len(found)} signatures"], ""
     for path in found:
         try:
             _refuse_other_form(path)
             signed.append(_signer(path, text, signers))
         except FileNotFoundError:
             return [], [], "signature not checked: ssh-keygen is not here"
-        except ValueError as error:
+        except (OSError, ValueError) as error:
             wrong.append(f"{path.name}: {error}")
     return signed, wrong, "" if found else "the record is not signed"
 
