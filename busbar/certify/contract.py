@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,8 +18,9 @@ from busbar import data
 from busbar import site as sites
 from busbar.errors import BusbarError, several, suggestion
 from busbar.expect import NoExpectation, Question, expect
+from busbar.expect.bounds import network
 from busbar.expect.expectation import Expectation
-from busbar.site.load import ships
+from busbar.site.load import link_classes, ships
 from busbar.site.model import CollectiveBench, Count, Name, Positive, Site
 from busbar.site.record import Record
 from busbar.site.yamlfile import Document, parse
@@ -42,6 +45,13 @@ _FIGURE = re.compile(
     r"|(?P<value>\d+(?:\.\d+)?) ?(?P<unit>GB/s|us)",
     re.ASCII,
 )
+_OF_NODES = ("fabric_ofi", "sweep")
+"""Checks of several nodes whose names do not say so."""
+_FACTS = (
+    *("kernel", "driver", "cuda", "rocm", "mpi", "ucx", "lock_hash", "commit"),
+    *("image", "image_digest", "firmware.gpu", "firmware.nic", "firmware.host"),
+)
+_KINDS_OF_FACTS = ("firmware.", "nic.driver.", "link.", "lock.", "env.")
 _HOW = "write 95 % of typical, low, 80 % of limit or 400 GB/s; for a latency, 5 us"
 
 
@@ -61,9 +71,12 @@ class Figure:
         match = _FIGURE.fullmatch(text.strip())
         if not match:
             raise ValueError(f"{text!r} is no figure; {_HOW}")
-        if match["of"]:
-            return cls(text, float(match["percent"] or 100) / 100, match["of"])
-        return cls(text, float(match["value"]), unit=match["unit"])
+        value = float(match["value"] or match["percent"] or 100)
+        if not value or (match["of"] == "limit" and value > 100):
+            raise ValueError(f"{text!r} is {'0' if not value else 'above the limit'}; {_HOW}")
+        return cls(
+            text, value / (100 if match["of"] else 1), match["of"] or "", match["unit"] or ""
+        )
 
     def among(self, known: object) -> float | None:
         """Return the figure, given a row or an expectation; None if it does not say it.
@@ -132,6 +145,14 @@ class Clause(Record):
             raise ValueError(f"{self.require} has no {name}; remove the key")
         if self.require == "sweep" and [f.unit for f in self.figures] not in ([], ["GB/s"]):
             raise ValueError("a sweep is judged by one rate of a link; write at_least: 48 GB/s")
+        for texts, unit, key in (
+            (self.at_least, "us", "at_most"),
+            (self.at_most, "GB/s", "at_least"),
+        ):
+            if wrong := [text for text in texts if Figure.parse(text).unit == unit]:
+                raise ValueError(f"{wrong[0]} has another unit; write it as {key}")
+        if any(Figure.parse(text).of in ("low", "limit") for text in self.at_most):
+            raise ValueError("no latency is below its low or limit; write at_most: high, or 5 us")
         needed = _NEEDED.get(self.require)
         if needed and not getattr(self, needed):
             raise ValueError(f"{self.require} needs {needed}; add the key")
@@ -227,50 +248,79 @@ def _wrong(
         yield "nodes", f"{clause.nodes} nodes, and partition {partition} has {most}", "lower it"
     if clause.require == "sweep" and most < 2:
         yield "require", "a sweep needs two nodes", "remove the clause"
-    if clause.file and not Path(clause.file).is_file():
-        yield "file", f"no such file: {clause.file}", "name a file of ReFrame with its path"
-    if (
-        clause.require == "check"
-        and not clause.file
-        and clause.check.split("%")[0] not in known_checks()
-    ):
-        hint = suggestion(clause.check, known_checks(), "busbar check --list prints the names")
-        yield "check", f"unknown check {clause.check!r}", hint
+    if clause.require == "check":
+        yield from _wrong_check(clause)
+    for name in clause.facts if clause.require == "same" else ():
+        if name not in _FACTS and not name.startswith(_KINDS_OF_FACTS):
+            yield "facts", f"no node states {name!r}", suggestion(name, _FACTS)
     if clause.require == "collective" and _set_of(clause.bytes) is None:
         sizes = "1 MiB to 16 GiB in powers of two, or none"
         yield "bytes", f"nothing measures {format_bytes(clause.bytes or 0)}", f"name {sizes}"
-    elif clause.require == "collective":
-        yield from _beyond(clause, expected(site, partition, clause))
-    same = ("at_least", "at_most", "times")
-    if any(_about(each, same) == _about(clause, same) for each in earlier):
+    else:
+        yield from _beyond(clause, site, partition)
+    if any(_overlap(each, clause) for each in earlier):
         yield "require", "another clause is about the same readings", "join the two"
 
 
-def _about(clause: Clause, without: Sequence[str]) -> dict[str, object]:
-    return {name: value for name, value in vars(clause).items() if name not in without}
+def _wrong_check(clause: Clause) -> Iterator[tuple[str, str, str]]:
+    name, several = clause.check.split("%")[0], clause.nodes > 1
+    if clause.file:
+        if not Path(clause.file).is_file():
+            yield "file", f"no such file: {clause.file}", "name a file of ReFrame with its path"
+    elif name not in known_checks():
+        hint = suggestion(name, known_checks(), "busbar check --list prints the names")
+        yield "check", f"unknown check {clause.check!r}", hint
+    elif several != (name.endswith("_nodes") or name in _OF_NODES):
+        what = f"{name} runs on {'one node' if several else 'several nodes'}"
+        yield "nodes" if several else "check", what, f"write nodes: {1 if several else 2}"
 
 
-def _beyond(clause: Clause, known: Expectation | NoExpectation) -> Iterator[tuple[str, str, str]]:
-    for text in clause.at_least:
-        figure = Figure.parse(text)
+def _overlap(one: Clause, other: Clause) -> bool:
+    """Whether two clauses say something of the same readings or facts."""
+    if not one.name or not other.name:
+        same = one.require == other.require and not one.name and not other.name
+        return same and (one.require != "same" or not one.facts.keys().isdisjoint(other.facts))
+    pairs = ((one.name, other.name), (one.nodes, other.nodes))
+    open_ended = ((one.bytes, other.bytes), (one.operation, other.operation))
+    return all(a == b for a, b in pairs) and all(a == b or not (a and b) for a, b in open_ended)
+
+
+def _beyond(clause: Clause, site: Site, partition: str) -> Iterator[tuple[str, str, str]]:
+    """Yield the figures that nothing is known of, or that no machine can reach."""
+    known = expected(site, partition, clause)
+    for figure in clause.figures if known else ():
         if figure.of in ("low", "typical") and isinstance(known, NoExpectation):
             what = f"{figure.of} is not known: {known.what}"
             yield "at_least", what, "write a figure that was agreed, or a share of the limit"
             continue
         value, limit = figure.among(known), getattr(known, "limit", None)
         if value and limit and value > limit:
-            what = f"{text} is more than {limit:.4g} GB/s: no machine of these links can reach it"
+            what = f"{figure.text} is more than {limit:.4g} GB/s"
+            what += ": no machine of these links can reach it"
             yield "at_least", what, "write a lower figure"
 
 
-def expected(site: Site, partition: str, clause: Clause) -> Expectation | NoExpectation:
-    """Return what is known of the collective of a clause."""
-    question = Question(
-        bench=clause.operation or "",
-        nbytes=clause.bytes,
-        nodes=clause.nodes,
-        partition=partition,
-    )
+def expected(site: Site, partition: str, clause: Clause) -> Expectation | NoExpectation | None:
+    """Return what is known of the readings of a clause: of its slowest pair; None for others."""
+    node = site.node_type(partition)
+    question = Question(nbytes=clause.bytes, nodes=clause.nodes, partition=partition)
+    questions: Iterable[Question] = ()
+    match clause.require:
+        case "collective":
+            questions = [replace(question, bench=clause.operation or "")]
+        case "pairs" if clause.nodes > 1:
+            questions = [replace(question, bench="osu_bw", src=0, dst=0, buffers="H H")]
+        case "pairs" if node.gpus:
+            pairs = permutations(range(node.gpus.count), 2)
+            questions = [replace(question, bench="osu_bw", src=a, dst=b) for a, b in pairs]
+        case "sweep" if node.nics:
+            return NoExpectation("", limit=network(node, link_classes(site)))
+    found = [_answer(site, each) for each in questions]
+    missing = [each for each in found if isinstance(each, NoExpectation)]
+    return min(missing or found, key=lambda each: each.limit or math.inf, default=None)
+
+
+def _answer(site: Site, question: Question) -> Expectation | NoExpectation:
     try:
         return expect(site, question)
     except NoExpectation as error:
@@ -298,10 +348,13 @@ def template(site: Site, partition: str, nodes: int) -> str:
         "  - require: gate",
         *(["  - require: sweep", "    times: 3"] if nodes > 1 else []),
         "  - require: pairs",
-        "    at_least: low",
     ]
+    lines += _figure_lines(site, partition, Clause(require="pairs")) if gpus else []
     for count in counts if gpus else ():
-        lines += _collective_lines(site, partition, count)
+        lines += ["  - require: collective", "    operation: all_reduce", "    bytes: 1 GiB"]
+        lines += [f"    nodes: {count}"]
+        clause = Clause(require="collective", operation="all_reduce", bytes="1 GiB", nodes=count)
+        lines += _figure_lines(site, partition, clause)
     if not gpus:
         lines += ["  - require: check", "    check: gpu_aware"]
     lines += [
@@ -313,17 +366,12 @@ def template(site: Site, partition: str, nodes: int) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _collective_lines(site: Site, partition: str, nodes: int) -> Iterator[str]:
-    clause = Clause(require="collective", operation="all_reduce", bytes="1 GiB", nodes=nodes)
+def _figure_lines(site: Site, partition: str, clause: Clause) -> Iterator[str]:
     known = expected(site, partition, clause)
-    limit = f"limit {known.limit:.4g} GB/s" if known.limit else "no limit is known"
-    yield "  - require: collective"
-    yield "    operation: all_reduce"
-    yield "    bytes: 1 GiB"
-    yield f"    nodes: {nodes}"
-    if isinstance(known, NoExpectation):
-        yield f"    # {limit}; {known.what}: agree on a figure"
-        yield "    at_least: 70 % of limit"
-    else:
+    limit = f"limit {known.limit:.4g} GB/s" if known and known.limit else "no limit is known"
+    if isinstance(known, Expectation):
         yield f"    # {limit}, typical {known.typical:.4g}, low {known.low:.4g} GB/s"
-        yield "    at_least: 95 % of typical"
+        yield f"    at_least: {'low' if clause.require == 'pairs' else '95 % of typical'}"
+    else:
+        yield f"    # {limit}; {known.what if known else 'nothing is known'}: agree on a figure"
+        yield "    at_least: 70 % of limit"

@@ -36,6 +36,84 @@ WRONG = {
     "unknown key": ("  - require: gate\n    node: 3\n", 5, "unknown key"),
     "no clause": ("  []\n", 3, "at least 1"),
     "a command": ("  - require: check\n    check: $(reboot)\n", 5, "$("),
+    "a pair above the limit": (
+        "  - require: pairs\n    at_least: 451 GB/s\n",
+        5,
+        "no machine of these links can reach it",
+    ),
+    "pairs of nodes above the limit": (
+        "  - require: pairs\n    nodes: 2\n    at_least: 51 GB/s\n",
+        6,
+        "no machine of these links can reach it",
+    ),
+    "a sweep above the limit": (
+        "  - require: sweep\n    at_least: 401 GB/s\n",
+        5,
+        "no machine of these links can reach it",
+    ),
+    "a share above the limit": (_ALL + "    at_least: 101 % of limit\n", 6, "above the limit"),
+    "an unknown band": (
+        "  - require: pairs\n    nodes: 2\n    at_least: low\n",
+        6,
+        "low is not known: no data for H H",
+    ),
+    "nothing promised": (_ALL + "    at_least: 0 GB/s\n", 6, "'0 GB/s' is 0"),
+    "a latency as a rate": (_ALL + "    at_least: 5 us\n", 4, "write it as at_most"),
+    "a rate as a latency": (
+        "  - {require: check, check: pt2pt, at_most: 5 GB/s}\n",
+        4,
+        "write it as at_least",
+    ),
+    "below the least latency": (
+        "  - {require: check, check: pt2pt, at_most: 90 % of limit}\n",
+        4,
+        "no latency is below",
+    ),
+    "a check of one node on two": (
+        "  - require: check\n    check: memory\n    nodes: 2\n",
+        6,
+        "memory runs on one node",
+    ),
+    "a check of nodes on one": (
+        "  - require: check\n    check: xccl_nodes\n",
+        5,
+        "xccl_nodes runs on several nodes",
+    ),
+    "a fact that nobody states": (
+        "  - require: same\n    facts: {drivr: ''}\n",
+        5,
+        "no node states 'drivr'",
+    ),
+    "the same fact twice": (
+        "  - {require: same, facts: {driver: ''}}\n"
+        "  - {require: same, facts: {driver: '550', kernel: ''}}\n",
+        5,
+        "about the same readings",
+    ),
+    "all sizes, and one": (_ALL + _ALL + "    bytes: 1 GiB\n", 6, "about the same readings"),
+    "one check by two names": (
+        "  - require: pairs\n  - {require: check, check: link_matrix}\n",
+        5,
+        "about the same readings",
+    ),
+    "two soaks": (
+        "  - {require: soak, hours: 1}\n  - {require: soak, hours: 2}\n",
+        5,
+        "about the same readings",
+    ),
+    "no such file": (
+        "  - {require: check, check: mine, file: mine.py}\n",
+        4,
+        "no such file: mine.py",
+    ),
+    "a soak without end": ("  - {require: soak, hours: .inf}\n", 4, "hours"),
+    "a sweep of none": ("  - {require: sweep, times: 0}\n", 4, "times"),
+    "no bytes": (_ALL + "    bytes: -1\n", 6, "bytes"),
+    "a list as a number": (_ALL + "    nodes: [1]\n", 6, "nodes"),
+    "a key twice": ("  - require: gate\n    require: gate\n", 5, "require"),
+    "no requirement": ("  - nodes: 2\n", 4, "require"),
+    "a sentence": ("  - all is well\n", 4, "clauses[0]"),
+    "no YAML": ("  - {\n", 5, ""),
     "a latency of a sweep": ("  - require: sweep\n    at_least: 5 us\n", 4, "one rate of a link"),
 }
 
@@ -49,7 +127,11 @@ def test_each_wrong_contract_is_one_error_with_its_line(tmp_path: Path) -> None:
             contracts.load(file)
             wrong.append(f"{name}: accepted")
         except BusbarError as error:
-            if said not in error.what or f"contract.yaml:{line}" not in error.where:
+            if (
+                said not in str(error)
+                or f"contract.yaml:{line}" not in error.where
+                or error.others
+            ):
                 wrong.append(f"{name}: {error}")
     assert wrong == []
 
