@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -127,11 +128,12 @@ class _Judge:
         missing = self._missing()
         if self.work and self.work.together <= 2 and (lost := {*self.ledger.nodes} - named):
             missing = missing or f"no reading of {fold(sorted(lost))}"
-        values = [row.value for row in rows if row.value is not None]
         shares = [each for each in judged if each.promised]
         first = (bad or unknown or sorted(shares, key=share) or judged)[0]
         if bad:
             first = min(bad, key=share)
+        like = _kind(rows[judged.index(first)])
+        values = [r.value for r in rows if r.value is not None and _kind(r) == like]
         state: State = "not met" if bad else "not measured" if unknown or missing else "met"
         more = bad or unknown
         why = first.why if more else missing
@@ -143,7 +145,7 @@ class _Judge:
             why=why,
             least=min(values, default=None),
             most=max(values, default=None),
-            readings=len(rows),
+            readings=len(values),
             nodes=len(named),
         )
 
@@ -211,6 +213,11 @@ class _Judge:
         return ClauseResult(
             clause=self.clause.text, state=state, why=why, where=where, nodes=nodes
         )
+
+
+def _kind(row: Result) -> tuple[object, ...]:
+    """What readings have in common that can be compared."""
+    return row.metric, row.bytes, row.buffers, re.sub(r"\d+", "", row.pair)
 
 
 def sentence(site: str, results: Iterable[ClauseResult], events: Iterable[NodeEvent]) -> str:

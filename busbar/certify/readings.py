@@ -48,11 +48,11 @@ class ClauseResult:
     unit: str = ""
     """``GB/s`` or ``us``."""
     least: float | None = None
-    """The smallest of all readings that count."""
+    """The smallest of the readings that can be compared with the worst one."""
     most: float | None = None
     """The largest."""
     readings: int = 0
-    """Count of readings that the clause is about."""
+    """Count of these readings."""
     nodes: int = 0
     """Count of nodes that they were taken on."""
 
@@ -83,6 +83,8 @@ def judge_row(clause: Clause, row: Result) -> ClauseResult:
         unit=row.unit if row.value is not None else "",
     )
     if row.value is None or not texts or row.verdict not in _BY_FIGURES:
+        if row.verdict is not Verdict.UNJUDGED:
+            result = replace(result, promised=row.high if latency else row.low)
         state = _STATES.get(row.verdict, "not met")
         if row.verdict is Verdict.UNJUDGED and (clause.at_least or clause.at_most):
             state = "met"  # the figures of the clause are about other readings

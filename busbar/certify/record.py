@@ -26,7 +26,7 @@ from busbar.site import Site
 from busbar.site.calibration import CALIBRATION_FILE
 from busbar.site.load import SITE_FILE
 
-CONTRACT, RECORD, PAGE = "contract.yaml", "record.json", "index.html"
+CONTRACT, RECORD, PAGE, LOCK = "contract.yaml", "record.json", "index.html", ".lock"
 NAMESPACE = "busbar-acceptance"
 """Of the signatures, so that one of another purpose is none of the record."""
 _SITE = "site"
@@ -139,15 +139,14 @@ def write(directory: Path, found: Acceptance) -> AcceptanceRecord:
 
 def subjects(directory: Path) -> Iterator[Subject]:
     """Yield the files of a record with their checksums, in the order of their names."""
-    others = {directory / RECORD, *signatures(directory)}
+    others = {directory / RECORD, directory / LOCK, *signatures(directory)}
     for path in sorted(directory.rglob("*")):
         name, found = str(path.relative_to(directory)), path.lstat()
         if not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode):
             raise BusbarError(f"{name} is not a plain file", where=str(directory))
         if found.st_size > _MOST_BYTES:
             raise BusbarError(f"{name} has more than 4 GiB", where=str(directory))
-        empty_lock = name == ".lock" and not found.st_size
-        if stat.S_ISREG(found.st_mode) and path not in others and not empty_lock:
+        if stat.S_ISREG(found.st_mode) and path not in others:
             with path.open("rb") as file:
                 yield Subject(name, {"sha256": hashlib.file_digest(file, "sha256").hexdigest()})
 

@@ -21,6 +21,7 @@ from busbar.certify import contract as contracts
 from busbar.certify.ledger import Kept, Ledger
 from busbar.certify.record import (
     CONTRACT,
+    LOCK,
     NAMESPACE,
     PAGE,
     PREDICATE,
@@ -106,8 +107,13 @@ def _problems(directory: Path, record: AcceptanceRecord) -> Iterator[str]:
     listed = {each.name: each.digest for each in record.subject}
     wrong = [name for name, digest in listed.items() if now.get(name) != digest]
     yield from (f"{name}: {'has changed' if name in now else 'is missing'}" for name in wrong)
-    yield from (f"{name}: is not listed" for name in now.keys() - listed.keys())
-    if wrong or now.keys() - listed.keys():
+    lock = directory / LOCK
+    more = [
+        *(now.keys() - listed.keys()),
+        *([LOCK] if lock.exists() and lock.stat().st_size else []),
+    ]
+    yield from (f"{name}: is not listed" for name in more)
+    if wrong or more:
         return
     contract = contracts.read(directory / CONTRACT)
     ledger = Ledger.load(directory, contract)

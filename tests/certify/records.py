@@ -111,7 +111,9 @@ class FakeFleet:
             (directory / "sweep.json").write_text(json.dumps(to_json(found)))
         if work.kind in ("check", "soak"):
             together = [",".join(nodes)] if work.together > 2 else nodes
-            self._check(together, directory / "check")
+            self._check(
+                "pt2pt_nodes" if work.together > 2 else "pt2pt", together, directory / "check"
+            )
         return Ended(0, late=False, seconds=60.0, said="")
 
     def _gate(self, nodes: Sequence[str], directory: Path) -> None:
@@ -134,13 +136,13 @@ class FakeFleet:
             }
             (directory / f"{n}.json").write_text(json.dumps(document))
 
-    def _check(self, nodes: Sequence[str], directory: Path) -> None:
+    def _check(self, check: str, nodes: Sequence[str], directory: Path) -> None:
         outcomes = []
         for node in nodes:
             names = node.split(",")
             rate = 12.0 if self.slow & {*names} else 24.0 + int(names[0][1:]) % 7 / 10
             row = Result(
-                *("pt2pt", Verdict.PASS if rate > 20 else Verdict.DEGRADED, node, "0->1"),
+                *(check, Verdict.PASS if rate > 20 else Verdict.DEGRADED, node, "0->1"),
                 metric="bandwidth",
                 bytes=MIB4,
                 gb_per_s=rate,
@@ -151,7 +153,7 @@ class FakeFleet:
                 message="" if rate > 20 else "slow",
             )
             provenance = {"driver": self.drivers.get(node, "550"), "nodes": node}
-            outcome = Outcome("pt2pt", "ucx-1.14", (row,), "lab", "host", provenance=provenance)
+            outcome = Outcome(check, "ucx-1.14", (row,), "lab", "host", provenance=provenance)
             outcomes.append(outcome)
             job = directory / "reframe" / "output" / names[0]
             job.mkdir(parents=True)

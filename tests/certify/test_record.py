@@ -149,7 +149,7 @@ def test_another_contract_or_site_begins_another_record(tmp_path: Path) -> None:
 
 
 def test_what_many_nodes_measured_together_is_repeated_after_a_repair(tmp_path: Path) -> None:
-    clauses = "  - require: check\n    check: pt2pt\n    nodes: 3\n    at_least: 20 GB/s\n"
+    clauses = "  - require: check\n    check: pt2pt_nodes\n    nodes: 3\n    at_least: 20 GB/s\n"
     fleet = FakeFleet(tmp_path, clauses=clauses, slow={"n1"})
     found = fleet.certify()
     assert (found.clauses[0].state, found.clauses[0].where) == ("not met", "n0,n1,n2")
