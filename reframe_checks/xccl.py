@@ -12,7 +12,6 @@ import reframe as rfm
 from reframe.core.builtins import parameter
 
 from busbar.engine.launch import BenchLaunch
-from busbar.engine.reading import Note
 from busbar.expect import COLLECTIVES
 from busbar.site.delivery import GPU_STACKS
 from busbar.tools.nccl_tests.report import FILES
@@ -61,32 +60,10 @@ class XcclPerf(BenchCheck, special=True):
         ]
 
     @property
-    def floors(self) -> list[str]:
-        """The collectives that no band judged."""
-        return [
-            each.reading.operation or launch.run.bench
-            for launch in self.judged
-            for each in launch.judgement.judged
-            if each.expectation and each.expectation.floor
-        ]
-
-    @property
     def harness(self) -> str:
         """What runs the collectives, as bands name it."""
         cuda = GPU_STACKS.get(self.environment.stack) == "cuda"
         return "nccl-tests" if cuda else "rccl-tests"
-
-    def remarks(self) -> list[Note]:
-        """Collectives that no band judged."""
-        notes = super().remarks()
-        if self.floors:
-            names = ", ".join(dict.fromkeys(self.floors))
-            summary = (
-                f"{names}: no run on such links is recorded; it had to be faster than the host"
-                " link, which proves the transport and not the speed"
-            )
-            notes.append(Note("floor-only", summary))
-        return notes
 
 
 @rfm.simple_test

@@ -31,6 +31,8 @@ from busbar.site.model import Site
 from busbar.verdict import Verdict
 from tests.cases import cases
 
+SIZE = 1 << 37
+"""So large that no model knows it."""
 MIB = 1 << 20
 CAUSE = {"check": "framework", "confidence": "likely", "evidence": [], "remedy": "wait"}
 GPU_SITES = [name for name in sites.names() if sites.load(name).node_type().gpus]
@@ -59,7 +61,7 @@ def run_of(site: Site) -> Run:
     )
 
 
-def reading(value: float, operation: str = "all_reduce", nbytes: int = 64 * MIB) -> Reading:
+def reading(value: float, operation: str = "all_reduce", nbytes: int = SIZE) -> Reading:
     return Reading("busbw", nbytes, value, operation=operation)
 
 
@@ -128,7 +130,7 @@ def test_after_calibration_the_same_passes_and_less_does_not(name, tmp_path):
     site = own_site(name, tmp_path)
     run = run_of(site)
     try:
-        typical = expectation_of(run)(reading(1.0)).typical
+        typical = expectation_of(run)(reading(1.0, nbytes=64 * MIB)).typical
     except BusbarError as missing:
         typical = 0.7 * (getattr(missing, "limit", None) or 100)
     series = [reading(typical * share) for share in (0.98, 0.99, 1, 1.01, 1.02)]
@@ -160,7 +162,7 @@ def test_other_sizes_operations_and_checks_have_no_band(site):
     run = run_of(site)
     for other, told in (
         (reading(200, "broadcast"), run),
-        (reading(200, nbytes=128 * MIB), run),
+        (reading(200, nbytes=2 * SIZE), run),
         (reading(200), replace(run, harness="rccl-tests")),
         (reading(200), replace(run, check="framework_nodes")),
         (reading(200), replace(run, lane="ucx-current")),
@@ -267,8 +269,8 @@ def test_a_series_that_was_not_measured_again_keeps_its_band(site):
 
 def test_a_calibrated_fleet_below_the_model_is_accepted_again_or_not(tmp_path):
     site = own_site("h200x4", tmp_path)
-    typical = expectation_of(run_of(site))(reading(1.0)).typical
-    slow = [reading(0.7 * typical)]
+    typical = expectation_of(run_of(site))(reading(1.0, nbytes=64 * MIB)).typical
+    slow = [reading(0.7 * typical, nbytes=64 * MIB)]
     below = Accept(below_model=True)
     first = calibrate(
         {str(n): document(site, slow) for n in range(3)}, site=site.name, accept=below
@@ -309,8 +311,8 @@ def test_bands_that_contradict_each_other_are_refused(site, change, says):
 
 def test_a_fleet_below_the_model_is_no_norm_unless_accepted(tmp_path):
     site = own_site("h200x4", tmp_path)
-    typical = expectation_of(run_of(site))(reading(1.0)).typical
-    slow = {str(n): document(site, [reading(0.7 * typical)]) for n in range(3)}
+    typical = expectation_of(run_of(site))(reading(1.0, nbytes=64 * MIB)).typical
+    slow = {str(n): document(site, [reading(0.7 * typical, nbytes=64 * MIB)]) for n in range(3)}
     with pytest.raises(BusbarError, match="is degraded") as error:
         calibrate(slow, site=site.name)
     assert "--accept-below-model" in error.value.hint

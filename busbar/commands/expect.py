@@ -10,7 +10,7 @@ from typing import Any
 
 from busbar import site as sites
 from busbar.arguments import option
-from busbar.commands.declare import ANY_LANE, ENGINE, JSON, SITE_NEEDED, command
+from busbar.commands.declare import ANY_LANE, JSON, SITE_NEEDED, command
 from busbar.commands.option_types import positive
 from busbar.document import to_json
 from busbar.errors import BusbarError
@@ -24,7 +24,7 @@ from busbar.expect.show import (
     FitCounts,
     MatrixDocument,
     PairAnswer,
-    print_matrix,
+    matrix_table,
     single,
 )
 from busbar.site.model import Site
@@ -62,7 +62,12 @@ def add_parser(subparsers: Any) -> None:
             "device (D) or host (H) buffers of sender and receiver (default: D D)",
             choices=BUFFERS,
         ),
-        ENGINE,
+        option(
+            "--engine",
+            "what copies between AMD GPUs: their DMA engines (sdma) or their compute units"
+            " (kernel) (default: the family's)",
+            choices=["sdma", "kernel"],
+        ),
         option("--algo", "algorithm (default: any)", choices=["ring", "tree", "nvls"]),
         option("--protocol NAME", "protocol of NCCL or RCCL: LL, LL128, Simple (default: any)"),
         option(
@@ -124,15 +129,20 @@ def _expect(args: argparse.Namespace) -> int:
         document = ExpectDocument(site=site.name, bench=args.bench, answer=answer)
         stdout().document(to_json(document), indent=2)
     else:
-        for line in single(site, args.bench, answer):
-            stdout().line(line)
+        stdout().show(single(site, args.bench, answer))
     return 0
 
 
 _ONLY_FOR = {
-    **dict.fromkeys(("src", "dst", "buffers", "engine"), "two GPUs"),
+    "src": "two GPUs",
+    "dst": "two GPUs",
+    "buffers": "two GPUs",
+    "engine": "two GPUs",
     "ranks": "several ranks",
-    **dict.fromkeys(("algo", "protocol", "plugin", "harness"), "collectives"),
+    "algo": "collectives",
+    "protocol": "collectives",
+    "plugin": "collectives",
+    "harness": "collectives",
 }
 """The benchmarks to which an option applies; other options apply to all benchmarks."""
 
@@ -172,7 +182,7 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
         document = MatrixDocument(site=site.name, bench=args.bench, counts=counts, pairs=rows)
         stdout().document(to_json(document), indent=2)
     else:
-        print_matrix(site, args.bench, answers, stdout())
+        stdout().show(matrix_table(site, args.bench, answers))
         stdout().line(counts.line)
     return 0
 

@@ -22,7 +22,7 @@ from busbar.site.family import Variable
 from busbar.site.manifests import provide
 from busbar.site.stacks import find_environment
 from busbar.site.tuning import lanes, profiles, refuse_unknown
-from busbar.terminal import stdout
+from busbar.terminal import Table, stdout
 
 _MODULES_HEAD = """\
 # SPDX-License-Identifier: MIT
@@ -136,10 +136,12 @@ def _print_lines(args: argparse.Namespace, chosen: Sequence[Variable]) -> None:
 
 
 def _print_table(site: str, chosen: Sequence[Variable], modes: Sequence[str]) -> None:
-    stdout().line(f"environment of {site}", style="bold")
+    table = Table(title=f"environment of {site}")
+    for column in ("variable", "value", "reason", "source"):
+        table.add_column(column, no_wrap=column == "variable", overflow="fold")
     for variable in chosen:
-        stdout().line(f"{variable.name}={variable.value}")
-        stdout().line(f"  {variable.reason} ({variable.source})", style="dim")
+        table.add_row(variable.name, variable.value, variable.reason, variable.source)
+    stdout().show(table)
     if modes:
         stdout().line(f"profiles (--profile): {', '.join(modes)}")
 

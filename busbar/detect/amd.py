@@ -17,6 +17,7 @@ from busbar.detect.detected import (
 )
 from busbar.parse.machine.amd_smi import AmdGpu, AmdLink
 from busbar.parse.machine.rocm_smi import RocmTopology
+from busbar.parse.tables import beside
 from busbar.site.family import LinkClass
 from busbar.site.load import load, names, ships
 from busbar.words import grouped
@@ -39,31 +40,13 @@ class _Chip:
     """Links to each peer, if they are the same for all pairs; the tools may not print them."""
 
 
-# ROCm documentation, GPU hardware specifications; AMD CDNA 3 and CDNA 4 white papers: an MI300A
-# has two links to each of three peers, the others one to each of seven.
-_CHIPS = (
-    _Chip("gfx90a", "", "xgmi-mi250x", "mi250x"),
-    _Chip("gfx942", "MI300A", "xgmi-mi300a", "mi300a", dies=6, count=2),
-    _Chip("gfx942", "", "xgmi-mi300x", "mi300x", dies=8, count=1),
-    _Chip("gfx950", "", "xgmi-mi350x", "mi350x", dies=8, count=1),
-)
+_TABLES = beside(__file__)
+_CHIPS = tuple(_Chip(**row) for row in _TABLES["chips"])
 _PARTITIONS = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 _HOST_LINKS = {8.0: "pcie3-x16", 16.0: "pcie4-x16", 32.0: "pcie5-x16", 64.0: "pcie6-x16"}
 _PCIE_LANES = 16
 _NOT_BY_PCIE = re.compile("MI250|MI300A")
 """Products that reach their host by Infinity Fabric on some or all boards."""
-_PRODUCTS = {
-    "0x7408": "MI250X",
-    "0x740c": "MI250",
-    "0x740f": "MI210",
-    "0x74a0": "MI300A",
-    "0x74a1": "MI300X",
-    "0x74a2": "MI308X",
-    "0x74a5": "MI325X",
-    "0x75a0": "MI350X",
-    "0x75a3": "MI355X",
-}
-"""By device id, which old versions print instead of a name."""
 
 
 def gpus(
@@ -148,7 +131,7 @@ def _from_links(links: tuple[AmdLink, ...], classes: Mapping[str, LinkClass]) ->
 def _facts(model: str, arch: str, count: int) -> dict[str, Any]:
     # Some versions of the tools add form factor and vendor to the product name.
     product = re.search(r"MI\d+[AX]?", model)
-    short = product[0] if product else _PRODUCTS.get(model.lower())
+    short = product[0] if product else _TABLES["products"].get(model.lower())
     name = f"AMD Instinct {short}" if short else model
     return {"vendor": "amd", "model": name, "arch": arch, "count": count}
 

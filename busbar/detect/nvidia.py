@@ -17,6 +17,8 @@ from busbar.site.family import LinkClass
 
 _HOST_LINKS = {(generation, 16): f"pcie{generation}-x16" for generation in (3, 4, 5, 6)}
 _C2C = "nvlink-c2c"
+_RACK = re.compile(r"\bGB[123]00\b")
+"""Products whose switches are outside of the node."""
 _CLOSE = ("PIX", "PXB", "PHB", "NODE")
 """Distances of a NIC from a GPU of the same NUMA domain, nearest first."""
 
@@ -139,10 +141,12 @@ def _detected(
     outputs: NvidiaOutputs,
     remarks: list[str],
 ) -> DetectedGpus:
-    if outputs.inventory and any(gpu.domain for gpu in outputs.inventory.gpus):
+    in_domain = outputs.inventory and any(gpu.domain for gpu in outputs.inventory.gpus)
+    if links and "switched" in links and (in_domain or _RACK.search(facts["model"])):
+        links["switched"]["domain_nodes"] = None
         remarks.append(
-            "the NVLinks reach GPUs of other nodes; add domain_nodes, the nodes that they connect,"
-            " to links.switched"
+            "the NVLinks reach GPUs of other nodes, but no tool prints how many: set domain_nodes,"
+            " the nodes that they connect, in links.switched"
         )
     if links and "host_link" not in facts:
         links.pop("through_host", None)
@@ -185,7 +189,7 @@ def _chip(architecture: str, model: str, archs: tuple[str, ...] | None) -> Nvidi
     )
     if named or not archs:
         return named
-    return NvidiaChip(architecture, "", archs[0], "", 0)
+    return NvidiaChip(architecture, "", archs[0], "", 0, 0)
 
 
 def _host_link(

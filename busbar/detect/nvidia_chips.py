@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from busbar.parse.tables import beside
+
 
 class NvidiaChip(NamedTuple):
     """A group of products with the same chip and NVLinks."""
@@ -19,39 +21,12 @@ class NvidiaChip(NamedTuple):
     """Empty: without NVLink."""
     links: int
     """NVLinks of one GPU."""
-    pcie: int = 0
+    pcie: int
     """Generation of PCI Express; 0: unknown."""
 
 
-# CUDA documentation, compute capability of each product; NVIDIA's white papers and data sheets,
-# NVLinks of each product. The first that fits counts.
-CHIPS = (
-    NvidiaChip("Blackwell", r"\bG?B300", "sm_103", "nvlink5", 18, 5),
-    NvidiaChip("Blackwell", r"\bG?B[12]00", "sm_100", "nvlink5", 18, 5),
-    NvidiaChip("Blackwell", r"\bGB10\b", "sm_121", "", 0, 5),
-    NvidiaChip("Blackwell", r"\bThor\b", "sm_110", "", 0, 5),
-    NvidiaChip("Blackwell", r"RTX|GeForce", "sm_120", "", 0, 5),
-    # China's variants of A100 and H100 have eight links.
-    NvidiaChip("Hopper", r"\bH800", "sm_90", "nvlink4", 8, 5),
-    NvidiaChip("Hopper", r"", "sm_90", "nvlink4", 18, 5),
-    NvidiaChip("Ampere", r"\bA800", "sm_80", "nvlink3", 8, 4),
-    NvidiaChip("Ampere", r"\bA30X?\b", "sm_80", "nvlink3", 4, 4),
-    NvidiaChip("Ampere", r"\bA100X?", "sm_80", "nvlink3", 12, 4),
-    NvidiaChip("Ampere", r"\bOrin\b", "sm_87", "", 0, 4),
-    # Four links of 14 GB/s instead of 25: 112.5 GB/s in both directions.
-    NvidiaChip(
-        "Ampere", r"\bA40\b|\bA(45|50|55|60)00\b|RTX 3090", "sm_86", "nvlink3-bridge", 4, 4
-    ),
-    NvidiaChip("Ampere", r"", "sm_86", "", 0, 4),
-    NvidiaChip("Ada Lovelace", r"", "sm_89", "", 0, 4),
-    NvidiaChip("Turing", r"RTX|TITAN", "sm_75", "nvlink2", 2, 3),
-    NvidiaChip("Turing", r"", "sm_75", "", 0, 3),
-    NvidiaChip("Volta", r"Xavier", "sm_72", "", 0, 3),
-    NvidiaChip("Volta", r"", "sm_70", "nvlink2", 6, 3),
-    NvidiaChip("Pascal", r"\bP100", "sm_60", "nvlink1", 4, 3),
-    NvidiaChip("Pascal", r"", "sm_61", "", 0, 3),
-    NvidiaChip("Maxwell", r"", "sm_52", "", 0, 3),
-)
+CHIPS = tuple(NvidiaChip(*row) for row in beside(__file__))
+"""The first that fits counts."""
 BRIDGED = re.compile(r"PCI-?E|\bNVL\b|RTX|GeForce|Quadro|TITAN|\bA[34]0\b", re.IGNORECASE)
 """Cards whose NVLinks are bridges between neighbours, never a switch."""
 FAMILY = "nvlink4"

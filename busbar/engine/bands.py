@@ -14,14 +14,6 @@ from busbar.expect.floors import above_host_link, host_copy, no_band_of_a_port
 from busbar.expect.point import BANDWIDTH, LATENCY
 from busbar.site.model import Site
 
-_BY_BANDWIDTH_BYTES = 1 << 28
-"""From this size on a collective takes its time by bandwidth, not by latency."""
-_FAR_BELOW = 0.4
-_PUBLISHED = ("all_reduce", "all_gather", "reduce_scatter")
-"""The collectives of which healthy runs between nodes were published."""
-_CLEARLY_BELOW = 0.5
-"""No run comes near the limit, so a floor close to it would condemn healthy runs."""
-
 
 def site_of(run: Run) -> Site:
     """Return the site; raise ``NoExpectation`` without one."""
@@ -72,48 +64,18 @@ def question_of(run: Run, reading: Reading) -> Question:
 
 
 def collectives(run: Run, reading: Reading) -> list[Expectation]:
-    """A collective of GPUs; of a large message without a band, a floor."""
+    """A collective of GPUs."""
     site = site_of(run)
     operation = reading.operation or run.bench
     if reading.kind != "busbw" or operation not in COLLECTIVES:
         raise NoExpectation(f"no band for {operation}", where=f"site {site.name}")
+    if "NPKIT_DUMP_DIR" in (run.environment or {}):
+        raise NoExpectation("NPKit writes down each event", where=f"site {site.name}")
     question = replace(question_of(run, reading), bench=operation)
-    try:
-        return [*_by_algorithm(run, site, question)]
-    except NoExpectation as missing:
-        floor = _floor(run, reading, operation, missing)
-        if floor is None:
-            raise
-        return [floor]
-
-
-def _by_algorithm(run: Run, site: Site, question: Question) -> list[Expectation]:
-    """Return the band of the algorithm that ran; of any that may have run if that is not known."""
+    # The band of the algorithm that ran; of any that may have run if that is not known.
     if "NCCL_ALGO" in (run.environment or {}):
         return [collective(site, question)]
-    algo = run.algorithm(question.bench, question.nbytes or 0)
-    return by_algorithm(site, question, algo)
-
-
-def _floor(
-    run: Run, reading: Reading, operation: str, missing: NoExpectation
-) -> Expectation | None:
-    """Return the least that a large message must reach although no band is known."""
-    if (run.nodes or 1) == 1:
-        if reading.nbytes < _BY_BANDWIDTH_BYTES:
-            return None
-        try:
-            floor = not_staged(run, reading, operation)
-        except NoExpectation:
-            return None
-        return floor if floor.low < _CLEARLY_BELOW * floor.limit else None
-    if operation not in _PUBLISHED or reading.nbytes < 1 << 30 or missing.limit is None:
-        return None
-    low = _FAR_BELOW * missing.limit
-    source = f"floor: {_FAR_BELOW:g} of the links; published healthy runs reach 0.65"
-    return Expectation.at_least(
-        *(low, missing.limit), path=missing.path, sources=(source,), nbytes=reading.nbytes
-    )
+    return by_algorithm(site, question, run.algorithm(operation, reading.nbytes))
 
 
 def between_two(run: Run, reading: Reading) -> Expectation:

@@ -104,7 +104,9 @@ def verdict_on(expectation: Expectation, value: float) -> Verdict:
     """Compare one reading, in the unit of ``expectation``, with its limit and band."""
     limit, low, high = expectation.limit, expectation.low, expectation.high
     if expectation.unit != "us":
-        return verdict_on_rate(value, limit, low, floor=expectation.floor)
+        verdict = verdict_on_rate(value, limit, low, floor=expectation.floor)
+        guessed = expectation.outside and value >= low / 2
+        return Verdict.UNJUDGED if verdict is Verdict.DEGRADED and guessed else verdict
     if not value > 0:
         return Verdict.FAILED
     if value < limit:
@@ -118,6 +120,8 @@ def judge_reading(reading: Reading, expect: Expect) -> Judged:
         expectation = expect(reading)
     except BusbarError as missing:
         return without_band(reading, missing)
+    if reading.value == 0 and reading.kind == "busbw" and reading.nbytes < LARGE_BYTES:
+        return without_band(reading, BusbarError("the tool prints no digit of so low a rate"))
     verdict = verdict_on(expectation, reading.value)
     why = expectation.sources[0] if expectation.floor and expectation.sources else ""
     return Judged(reading, verdict, expectation, expectation.limit, why)

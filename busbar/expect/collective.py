@@ -1,22 +1,24 @@
 # SPDX-License-Identifier: MIT
-"""Expect a collective: the bound of its algorithm times the share that published runs reached."""
+"""Expect a collective: a band measured on such nodes, or what the model of all readings says."""
 
 from __future__ import annotations
 
 import contextlib
+import math
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError
-from busbar.expect.bounds import ALGORITHMS, NVLS, TREE, Bound, Shape, bound, factor
-from busbar.expect.curves import Candidate, answers, bus_bandwidth, compute_mode
+from busbar.expect.bounds import ALGORITHMS, NVLS, Bound, Shape, bound, factor
 from busbar.expect.expectation import Expectation, NoExpectation, coverage, proven
+from busbar.expect.model import Way, bus_bandwidth, compute_mode, fitted, ways
 from busbar.expect.question import Question
-from busbar.expect.topology import joined
+from busbar.expect.topology import domain_nodes, joined
 from busbar.site.family import Band, Collective, LinkClass
-from busbar.site.load import family, link_classes, network
-from busbar.site.model import CollectiveBench, Gpus, NodeType, Site
+from busbar.site.load import family, link_classes
+from busbar.site.model import CollectiveBench, Gpus, NodeType, Proof, Site
 from busbar.site.tuning import environment as family_environment
 from busbar.site.tuning import profiles
 
@@ -25,6 +27,33 @@ PROTOCOLS = ("simple", "ll", "ll128")
 COLLECTIVES: tuple[str, ...] = get_args(CollectiveBench)
 _CHOICE = ("algo", "protocol", "plugin", "harness")
 """What a question can ask of a band."""
+
+_LARGE = 1 << 33
+"""Bytes of a question without a size."""
+_MOST_BYTES = 1 << 36
+_MOST = 0.98
+"""Of the limit: protocols of links take the rest."""
+_SHOWN = 5
+"""Systems that a source names."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What a measured band or the model says of one run."""
+
+    algo: str | None
+    typical: float
+    """GB/s of bus bandwidth."""
+    low: float
+    """Of the typical value."""
+    high: float
+    sources: tuple[str, ...]
+    fitted: int
+    readings: int
+    band: Collective | None = None
+    """The band, if one of this collective on such nodes was measured."""
+    outside: bool = False
+    """Whether no runs of its class were measured."""
 
 
 @dataclass(frozen=True)
@@ -63,30 +92,35 @@ def by_algorithm(site: Site, question: Question, ran: str | None = None) -> list
     supports a band.
     """
     first, best = _answer(site, question)
-    if question.algo or (best.measured and best.algo is None):
+    if question.algo or (best.band and best.algo is None):
         return [first]
     found = {}
     for algo in ALGORITHMS:
         with contextlib.suppress(BusbarError):  # no band, or not an algorithm of this hardware
             band = collective(site, replace(question, algo=algo))
             found[algo] = replace(band, limit=first.limit)
-    return [found[ran]] if ran in found else [first, *found.values()]
+    if ran in found:
+        return [found[ran]]
+    # NCCL reduces in the switch where it can; elsewhere versions and plugins choose differently.
+    return [first] if NVLS in found else [first, *found.values()]
 
 
 def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
     setting = _setting(site, question)
     most = _limit(setting)
     measured = _candidates(setting)
-    choice = {name: getattr(question, name) for name in _CHOICE}
-    fitting = [b for b in measured if all(v in (None, getattr(b, k)) for k, v in choice.items())]
+    choice = {name: value for name in _CHOICE if (value := getattr(question, name))}
+    fitting = [b for b in measured if all(getattr(b, k) == v for k, v in choice.items())]
     sized = [b for b in fitting if b.covers(question.nbytes)]
-    candidates = [_of_band(setting, band, most) for band in _held(setting, sized)]
-    candidates += _of_curves(setting)
+    candidates: list[Candidate] = []
+    if question.nodes == 1 or domain_nodes(setting.node) < sys.maxsize:
+        candidates += [_of_band(setting, band, most) for band in _held(setting, sized)]
+        candidates += _of_model(setting)
     path = (*most.path, *_staging(setting))
     sources = _link_sources(setting)
     if not candidates:
         raise NoExpectation(
-            _why_not(measured, fitting, sized, question.nbytes, choice),
+            _why_not(setting, measured, fitting, choice),
             where=setting.where,
             limit=most.gb_per_s,
             path=path,
@@ -95,19 +129,24 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
         )
     best = _best(setting.gpus, candidates)
     band = best.band
-    if not best.measured:
+    if band is None:
         path = (*path, f"band of {best.algo}")
+    proof: Proof = proven(site, setting.gpus, band) if band else "none"
+    if band is None and not best.outside and setting.gpus.model in fitted().models:
+        proof = "replay" if site.proof != "none" else "none"
+    typical = min(best.typical, _MOST * most.gb_per_s)
     expected = Expectation(
         limit=most.gb_per_s,
-        low=best.typical * band.low,
-        typical=best.typical,
-        high=min(best.typical * band.high, most.gb_per_s),
-        path=(*path, f"with {settings_of(band)}") if band.when else path,
+        low=typical * best.low,
+        typical=typical,
+        high=min(typical * best.high, most.gb_per_s),
+        path=(*path, f"with {settings_of(band)}") if band and band.when else path,
         sources=(*sources, *best.sources),
-        proof=proven(site, setting.gpus, band),
-        nbytes=question.nbytes or band.bytes[1],
+        proof=proof,
+        nbytes=question.nbytes or (band.bytes[1] if band else _LARGE),
         fitted=best.fitted,
         readings=best.readings,
+        outside=best.outside,
     )
     return expected, best
 
@@ -142,24 +181,58 @@ def _of_band(setting: _Setting, band: Collective, most: Bound) -> Candidate:
     size = question.nbytes or band.bytes[1]
     moved = size * factor(question.bench, setting.shape.ranks)
     typical = bus_bandwidth(band.latency_us, base.gb_per_s * band.share, moved, ramp=1)
-    numbers = (len(band.fitted), band.readings)
-    return Candidate(band, band.algo, typical, (band.source,), *numbers, measured=True)
+    return Candidate(
+        *(band.algo, typical, band.low, band.high, (band.source,)),
+        fitted=len(band.fitted),
+        readings=band.readings,
+        band=band,
+    )
 
 
-def _of_curves(setting: _Setting) -> list[Candidate]:
-    """Return what curves say; they are of any harness, of no plugin, and of the best protocol."""
-    question = setting.question
-    if question.plugin or question.protocol not in (None, "simple"):
-        return []
-    of_network = network(setting.site)
-    found = answers(setting.node, setting.classes, of_network, setting.shape, question.nbytes)
+def ways_of(site: Site, question: Question) -> list[Way]:
+    """Return how a run can go, by each algorithm that the question and the nodes allow."""
+    return _ways(_setting(site, question))
+
+
+def _ways(setting: _Setting) -> list[Way]:
+    question, site = setting.question, setting.site
+    provider = site.fabric.provider if site.fabric else ""
+    size = question.nbytes or _LARGE
+    off = (question.environment or {}).get("NCCL_NVLS_ENABLE") == "0"
+    found = ways(setting.node, setting.classes, provider, setting.shape, size)
     return [
-        a
-        for a in found
-        if question.algo in (None, a.algo)
+        way
+        for way in found
+        if question.algo in (None, way.algo)
         or (question.bench != "all_reduce" and question.algo in ALGORITHMS)
-        if a.algo != NVLS or setting.gpus.multicast or question.algo == NVLS
+        if way.algo != NVLS or question.algo == NVLS or (setting.gpus.multicast and not off)
     ]
+
+
+def _of_model(setting: _Setting) -> list[Candidate]:
+    """Return what the model says; it is of any harness, of no plugin, and the best protocol."""
+    question = setting.question
+    known = question.nbytes is None or question.nbytes <= _MOST_BYTES
+    if question.plugin or question.protocol not in (None, "simple") or not known:
+        return []
+    model, found = fitted(), []
+    for way in _ways(setting):
+        width = model.width(way)
+        systems = sorted({name for each in way.classes for name in model.systems.get(each, ())})
+        outside = not model.known(way)
+        text = f"{len(model.numbers)} numbers fitted together to {model.readings} readings"
+        of = f"; such runs: {', '.join(systems[:_SHOWN])}" if systems else ""
+        more = f" and {len(systems) - _SHOWN} more" if len(systems) > _SHOWN else ""
+        found.append(
+            Candidate(
+                *(way.algo, math.exp(way.busbw(model.numbers)), 1 / width, width),
+                (f"{text}{of}{more}",),
+                fitted=len(model.numbers),
+                readings=model.readings,
+                outside=outside,
+            )
+        )
+    return found
 
 
 def _best(gpus: Gpus, candidates: list[Candidate]) -> Candidate:
@@ -168,14 +241,11 @@ def _best(gpus: Gpus, candidates: list[Candidate]) -> Candidate:
     A band of one algorithm on other GPUs says nothing of which algorithm ran here. NCCL takes NVLS
     instead of plain trees where it can.
     """
-    measured = [each for each in candidates if each.measured]
-    own = [each for each in measured if gpus.model in each.band.models]
-    chosen = [each for each in measured if each.algo is None]
-    if own or chosen:
-        return (own or chosen)[0]
+    measured = [each for each in candidates if each.band]
+    own = [each for each in measured if each.band and gpus.model in each.band.models]
+    if first := own or [each for each in measured if each.algo is None]:
+        return first[0]
     of_algorithm = {each.algo: each for each in reversed(candidates)}
-    if NVLS in of_algorithm:
-        of_algorithm.pop(TREE, None)
     return max(of_algorithm.values(), key=lambda each: each.typical)
 
 
@@ -194,7 +264,10 @@ def bands(site: Site) -> list[Collective]:
 
 
 def _candidates(setting: _Setting) -> list[Collective]:
-    """Return the measured bands of a collective with these ranks on these GPUs."""
+    """Return the bands of a collective that were measured with these ranks on such links.
+
+    Between nodes, what one kind of GPU reached says less of another than the model does.
+    """
     question, gpus, classes = setting.question, setting.gpus, setting.classes
     names = sorted(gpus.link_classes(setting.shape.per_node))
     bands: list[Collective] = [band for name in names for band in classes[name].collectives]
@@ -202,7 +275,9 @@ def _candidates(setting: _Setting) -> list[Collective]:
         bands = [
             band
             for band in family(setting.site).collectives
-            if band.nodes == setting.shape.nodes and band.link_class in names
+            if band.nodes == setting.shape.nodes
+            and band.link_class in names
+            and gpus.model in (band.models or (gpus.model,))
         ]
     return [
         band
@@ -262,24 +337,21 @@ def settings_of(band: Band) -> str:
 
 
 def _why_not(
+    setting: _Setting,
     candidates: list[Collective],
     fitting: list[Collective],
-    sized: list[Collective],
-    nbytes: int | None,
-    choice: dict[str, str | None],
+    choice: dict[str, str],
 ) -> str:
-    if not candidates:
-        return "no data for this collective with this number of GPUs and nodes"
-    if not fitting:
-        chosen = ", ".join(f"{key} {value}" for key, value in choice.items() if value)
-        available = "; ".join(
-            ", ".join(f"{key} {getattr(band, key) or 'not stated'}" for key in choice)
-            for band in candidates
-        )
-        return f"no data for {chosen}; available: {available}"
-    if not sized and nbytes is not None:
+    if domain_nodes(setting.node) == sys.maxsize and setting.question.nodes > 1:
+        return "the site does not state domain_nodes, the nodes that the same switches connect"
+    if candidates and not fitting:
+        return f"no data for {', '.join(f'{key} {value}' for key, value in choice.items())}"
+    nbytes = setting.question.nbytes
+    if nbytes is not None and fitting and not any(band.covers(nbytes) for band in fitting):
         return f"the data {coverage(fitting, nbytes)}"
-    return "the data was measured with " + " or with ".join(settings_of(band) for band in sized)
+    if fitting:
+        return f"the data was measured with {' or with '.join(map(settings_of, fitting))}"
+    return "no data for this collective with this number of GPUs and nodes"
 
 
 def _link_sources(setting: _Setting) -> tuple[str, ...]:

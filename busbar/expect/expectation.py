@@ -42,6 +42,8 @@ class Expectation:
     """The message size it holds for."""
     floor: bool = False
     """Whether ``low`` is a floor that only shows which way the data took, and not a band."""
+    outside: bool = False
+    """Whether no run of its class was measured: the band is a guess that condemns nothing."""
     calibrated: bool = False
     """Whether the band is the site's own calibration."""
     model: float | None = None
@@ -53,7 +55,8 @@ class Expectation:
 
     def is_exceeded(self, value: float) -> bool:
         """Return whether a reading is better than the whole band."""
-        return not self.floor and (value < self.low if self.unit == "us" else value > self.high)
+        guess = self.floor or self.outside
+        return not guess and (value < self.low if self.unit == "us" else value > self.high)
 
     @classmethod
     def at_least(

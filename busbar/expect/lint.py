@@ -13,14 +13,19 @@ from busbar.expect import Question, expect
 from busbar.expect.collective import bands as collective_bands
 from busbar.expect.collective import harnesses
 from busbar.expect.expectation import Expectation, NoExpectation
-from busbar.expect.link_kinds import EXAMPLES, LinkKind, kind_of
 from busbar.expect.lint_nodes import Key, Violation, gpu_violations, place_violations
 from busbar.expect.topology import domain_nodes
 from busbar.site.delivery import Delivery
-from busbar.site.family import Band
+from busbar.site.family import Band, LinkKind
 from busbar.site.load import family, find, link_classes, load, read
 from busbar.site.model import NodeType, Partition, Reference, Site
 from busbar.site.tuning import profiles
+
+_EXAMPLES: dict[LinkKind, str] = {
+    "GPU": "nvlink or xgmi",
+    "host": "pcie, nvlink-c2c or infinity-fabric-host",
+    "network": "ib, roce, slingshot or efa",
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +77,7 @@ def _nodes(site: Site) -> Iterator[Violation]:
     for name, node in site.node_types.items():
         base: Key = ("node_types", name)
         if node.gpus:
-            for key, rule, hint in gpu_violations(node.gpus):
+            for key, rule, hint in gpu_violations(node.gpus, classes):
                 yield (*base, "gpus", *key), rule, hint
         used: list[tuple[Key, str, LinkKind]] = [
             (key, name, "host" if "host_link" in key else "GPU")
@@ -86,9 +91,9 @@ def _nodes(site: Site) -> Iterator[Violation]:
             if link_class not in classes:
                 hint = suggestion(link_class, sorted(classes))
                 yield (*base, *key), f"unknown link class {link_class!r}", hint
-            elif (kind := kind_of(link_class)) not in (None, place):
+            elif (kind := classes[link_class].kind) not in (None, place):
                 rule = f"{link_class} is a {kind} link, but this key needs a {place} link"
-                yield (*base, *key), rule, f"use a class of {EXAMPLES[place]}"
+                yield (*base, *key), rule, f"use a class of {_EXAMPLES[place]}"
         yield from ((((*base, *key)), rule, hint) for key, rule, hint in place_violations(node))
 
 
@@ -268,7 +273,7 @@ def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Violation]:
             f" {limit:.4g} {unit} ({'; '.join(path)})",
             "correct the measurement, or the links in site.yaml",
         )
-    elif band and not band.low <= value <= band.high:
+    elif band and not band.outside and not band.low <= value <= band.high:
         yield (
             at,
             f"{reference.bench} {value:g} {unit} is outside the band"

@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
-from busbar.expect.link_kinds import MOST_LINKS
 from busbar.parse.cpulist import parse_cpu_list
+from busbar.site.family import LinkClass
 from busbar.site.model import Gpus, NodeType
 
 Key: TypeAlias = tuple[str | int, ...]
@@ -16,7 +16,7 @@ Violation: TypeAlias = tuple[Key, str, str]
 """Key in site.yaml, rule, hint."""
 
 
-def gpu_violations(gpus: Gpus) -> Iterator[Violation]:
+def gpu_violations(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Violation]:
     """Yield what is wrong with the GPUs of a node type; keys are below ``gpus``."""
     if gpus.bus_ids is not None and len(gpus.bus_ids) != gpus.count:
         yield (
@@ -35,7 +35,7 @@ def gpu_violations(gpus: Gpus) -> Iterator[Violation]:
         )
     if gpus.links:
         yield from _links(gpus)
-        yield from _too_many(gpus)
+        yield from _too_many(gpus, classes)
     if gpus.partitioning:
         yield from _partitioning(gpus)
     if (gpus.vendor == "nvidia") != gpus.arch.startswith("sm_"):
@@ -64,7 +64,7 @@ def _links(gpus: Gpus) -> Iterator[Violation]:
             )
 
 
-def _too_many(gpus: Gpus) -> Iterator[Violation]:
+def _too_many(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Violation]:
     """Compare the links of each GPU with those that its chip has."""
     assert gpus.links
     totals: Counter[tuple[int, str]] = Counter()
@@ -75,7 +75,7 @@ def _too_many(gpus: Gpus) -> Iterator[Violation]:
         totals[0, switched.link_class] += switched.count
     form = "switched" if switched else "all_pairs" if gpus.links.all_pairs else "pairs"
     for (gpu, link_class), count in sorted(totals.items()):
-        most = MOST_LINKS.get(link_class)
+        most = classes[link_class].most_links if link_class in classes else None
         if most and count > most:
             hint = "state the links to each peer, not those of the GPU"
             if gpus.links.all_pairs and gpus.links.all_pairs.count <= most:

@@ -6,6 +6,7 @@ Nodes whose GPUs share switches, such as a GB200 NVL72 rack, are one large node 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
@@ -171,9 +172,9 @@ def narrowest_ring_path(graph: Graph, ranks: int) -> float:
 
 
 def domain_nodes(node: NodeType) -> int:
-    """Return the number of nodes whose GPUs the same switches connect."""
+    """Return the number of nodes whose GPUs the same switches connect; any if it is unknown."""
     links = node.gpus.links if node.gpus else None
-    return links.switched.domain_nodes if links and links.switched else 1
+    return (links.switched.domain_nodes or sys.maxsize) if links and links.switched else 1
 
 
 def joined(node: NodeType, nodes: int) -> tuple[NodeType, int]:

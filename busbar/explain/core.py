@@ -297,7 +297,8 @@ def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:
         return [finding(f"{_value(off[-1])} is no rate", *lines, id_="invalid-reading")]
     if outcome is Verdict.DEGRADED:
         band = f"{_value(off[-1])}, {_bound(off[-1])}" if off else "by the caller's verdict"
-        return [finding(band, *lines, id_="below-band-unexplained")]
+        sure = not all(j.expectation and j.expectation.outside for j in off) if off else True
+        return [finding(band, *lines, id_="below-band-unexplained", certain=sure)]
     return []
 
 

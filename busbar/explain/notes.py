@@ -39,12 +39,8 @@ def notes(
 def _api_mismatch(context: Context) -> Iterator[Note]:
     facts = context.facts
     if mismatch := facts.first("ucx.api-mismatch"):
-        summary = (
-            f"MPI was built for UCX {mismatch['required']} and runs with {mismatch['loaded']};"
-            " these readings count; if jobs hang or crash, load the UCX that MPI was built for,"
-            f" not {mismatch['path']}"
-        )
-        yield Note("ucx-api-mismatch", summary, (mismatch.evidence,))
+        summary = f"MPI asks for UCX {mismatch['required']}, {mismatch['loaded']} is loaded from"
+        yield Note("ucx-api-mismatch", f"{summary} {mismatch['path']}", (mismatch.evidence,))
     library, headers = facts.first("ucx.info-library"), facts.first("ucx.info-headers")
     if library and headers and library["version"] != headers["version"]:
         summary = f"ucx_info was built with {headers['version']} and runs with"
@@ -59,6 +55,17 @@ def _beyond(context: Context) -> Note | None:
         return None
     first = max(beyond, key=lambda each: each.reading.nbytes).described
     return Note("above-band", f"{len(beyond)} of {len(context.judged)} readings: {first}")
+
+
+@note("outside-known-range")
+def _outside(context: Context) -> Note | None:
+    guessed = [each for each in context.judged if each.expectation and each.expectation.outside]
+    if not guessed:
+        return None
+    least = min(guessed, key=lambda each: each.share)
+    summary = f"no such run was measured, so the model is beyond its data: {least.described}"
+    lines = (least.reading.evidence,) if least.reading.evidence else ()
+    return Note("outside-known-range", summary, lines)
 
 
 @note("readings-dropped", "repeats-dropped", "runs-dropped", "input-damaged")

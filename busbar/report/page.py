@@ -165,7 +165,7 @@ def render_pages(page: Page) -> Iterator[tuple[str, str]]:
 
 
 def _rendered(template: str, **values: object) -> str:
-    environment = templates()
+    environment = _environment()
     style = environment.get_template("style.css.j2").render()
     script = environment.get_template("script.js.j2").render()
     return environment.get_template(template).render(
@@ -183,8 +183,7 @@ def _hash(text: str) -> str:
 
 
 @cache
-def templates() -> Environment:
-    """Return the templates of pages and pictures."""
+def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("busbar.report", "templates"),
         autoescape=True,

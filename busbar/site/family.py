@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from busbar.site.delivery import Stack, Vendor
+from busbar.site.delivery import Stack
 from busbar.site.model import (
     Algorithm,
     CollectiveBench,
@@ -21,6 +21,7 @@ from busbar.site.model import (
 from busbar.site.record import Record
 
 Share = Annotated[float, Field(gt=0, le=1)]
+LinkKind = Literal["GPU", "host", "network"]
 
 
 class Band(Record):
@@ -124,62 +125,6 @@ class CollectiveBetweenNodes(Collective):
     """Nodes of the readings."""
 
 
-class Curve(Band):
-    """Bus bandwidth of collectives by one algorithm, on any number of GPUs.
-
-    time ** ramp = latency ** ramp + (size * factor / rate) ** ramp, as collectives work on several
-    pieces of a message at once. The latency is latency_us + rank_us * ranks.
-    """
-
-    collectives: Annotated[tuple[CollectiveBench, ...], Field(min_length=1)]
-    """The collectives."""
-    algo: Algorithm = "ring"
-    """The algorithm. Other collectives than ``all_reduce`` have only ``ring``, whatever runs."""
-    mode: str | None = None
-    """Compute partitioning, such as ``SPX``."""
-    latency_us: Annotated[float, Field(ge=0)]
-    """The part of the latency that does not depend on the ranks."""
-    rank_us: Annotated[float, Field(ge=0)]
-    """Latency for each rank."""
-    share: Share
-    """Of the bound, what large messages reach."""
-    fitted: tuple[str, ...]
-    """Which of latency_us, rank_us, share and ceiling come from the readings."""
-
-    def latency(self, ranks: int) -> float:
-        """Return the time of an empty message in us."""
-        return self.latency_us + self.rank_us * ranks
-
-
-class CurveInside(Curve):
-    """A curve of GPU links: within a node, or within a domain of switches."""
-
-    ranks: tuple[Count, Count]
-    """Smallest and largest number of ranks."""
-    ceiling: Positive | None = None
-    """Of the rate of a GPU's links, the most that bus bandwidth reaches on any number of ranks."""
-    across: Share | None = None
-    """The share in runs over several nodes; None: that of one node."""
-
-
-class CurveBetween(Curve):
-    """A curve of a network: of what its NICs carry."""
-
-    vendor: Vendor
-    """Vendor of the GPUs, which decides the library."""
-    nodes: tuple[Count, Count]
-    """Smallest and largest number of nodes."""
-
-
-class Network(Record):
-    """What collectives reach over one kind of network."""
-
-    source: str
-    """What the network is."""
-    curves: tuple[CurveBetween, ...]
-    """Bands of collectives between nodes."""
-
-
 class LinkClass(Record):
     """One kind of link."""
 
@@ -187,6 +132,10 @@ class LinkClass(Record):
     """Per link and direction."""
     source: str
     """Where the number was published or measured."""
+    kind: LinkKind | None = None
+    """What it connects: ``GPU`` to GPU, GPU to ``host``, or nodes by a ``network``."""
+    most_links: Count | None = None
+    """Links of one GPU, or of one accelerator that is divided into several."""
     forwards: bool = True
     """Whether a GPU forwards data from one such link to another."""
     engines: dict[Name, Engine] = Field(default_factory=dict)
@@ -197,8 +146,6 @@ class LinkClass(Record):
     """Bands of the point-to-point benchmarks."""
     collectives: tuple[Collective, ...] = ()
     """Bands of collectives within a node whose GPUs have such links."""
-    curves: tuple[CurveInside, ...] = ()
-    """Bands of collectives by algorithm, for which no other band was measured."""
 
     def __hash__(self) -> int:
         # `engines` has no hash.
@@ -308,5 +255,3 @@ class LinkClasses(Record):
 
     link_classes: Annotated[dict[Name, LinkClass], Field(min_length=1)]
     """Every link class, by name."""
-    networks: dict[Name, Network] = Field(default_factory=dict)
-    """Every kind of network, by the ``fabric.provider`` of a site."""

@@ -13,7 +13,7 @@ from typing import Any, cast
 from busbar import data
 from busbar.errors import BusbarError, suggestion
 from busbar.site.detect_local import local_facts
-from busbar.site.family import Family, LinkClass, LinkClasses, Network
+from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse, written
 
@@ -154,12 +154,6 @@ def link_classes(site: Site) -> dict[str, LinkClass]:
 def link_classes_of(directory: Path | None = None) -> dict[str, LinkClass]:
     """Return the link classes for the directory of a site: its own, and all others."""
     return _links(_link_files(directory)).link_classes
-
-
-def network(site: Site) -> Network | None:
-    """Return what is known of the kind of network that the site has."""
-    networks = _links(_link_files(site.directory)).networks
-    return networks.get(site.fabric.provider) if site.fabric else None
 
 
 def _link_files(directory: Path | None) -> tuple[Document, ...]:

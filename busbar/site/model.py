@@ -65,8 +65,9 @@ class Bundle(Record):
 class Switched(Bundle):
     """Parallel links from one GPU to switches."""
 
-    domain_nodes: Count = 1
-    """Nodes whose GPUs the same switches connect: 18 in a GB200 NVL72 rack."""
+    domain_nodes: Count | None = 1
+    """Nodes whose GPUs the same switches connect: 18 in a GB200 NVL72 rack. ``null``: unknown, so
+    runs on several nodes have the limit of one domain, and no band."""
 
 
 class PairLink(Bundle):

@@ -12,10 +12,13 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from unittest.mock import patch
 
 from busbar.engine.verdicts import verdict_on
+from busbar.expect import COLLECTIVES
 from busbar.expect.topology import domain_nodes
 from busbar.verdict import Verdict
+from tests.bench.fit import fit, rows
 from tests.expect.published import Comparison, Published, compare, readings, site_of
 
 MIB = 1 << 20
@@ -70,15 +73,28 @@ def interval(hits: int, count: int) -> str:
 
 
 def lines(name: str, found: list[Comparison]) -> Iterable[str]:
-    """Yield the line of a class; of a small one also its rows outside."""
+    """Yield the line of a class; of a small one also its readings."""
     banded = [each for each in found if each.expected]
     inside = [each for each in banded if each.place == "inside"]
     over = sum(each.place == "impossible" for each in found)
     systems = len({each.reading.system for each in found})
     shown = [f"{len(banded)}", f"{len(inside)}"]
-    if len(found) >= LARGE[0] and systems >= LARGE[1] and banded:
+    large = len(found) >= LARGE[0] and systems >= LARGE[1]
+    if large and banded:
         shown = [interval(len(banded), len(found)), interval(len(inside), len(banded))]
     yield f"| {name} | {len(found)} of {systems} | {shown[0]} | {shown[1]} | {over} |"
+    if not large:
+        yield from (f"|   {described(each)} | | | | |" for each in found)
+
+
+def described(each: Comparison) -> str:
+    """Return a reading and its band in words."""
+    row, band = each.reading, each.expected
+    shown = f"{band.low:.4g} .. {band.typical:.4g} .. {band.high:.4g}" if band else "no band"
+    return (
+        f"{each.place}: {row.system} {row.nodes} x {row.gpus_per_node} {row.bench}"
+        f" {row.algo or ''} {row.nbytes / MIB:g} MiB {row.value:g} {row.unit}: {shown}"
+    )
 
 
 def table(found: list[Comparison]) -> Iterable[str]:
@@ -90,26 +106,47 @@ def table(found: list[Comparison]) -> Iterable[str]:
     for way in ways:
         for name in sorted({way(each.reading) for each in found}):
             yield from lines(name, [each for each in found if way(each.reading) == name])
-    whole = [run for run in runs(found) if any(each.expected for each in run)]
+    measured = [each for each in found if any(not band.outside for band in each.bands)]
+    whole = runs(measured)
     healthy = [run for run in whole if not any(degraded(each, 1) for each in run)]
     condemned = len(whole) - len(healthy)
     yield f"whole runs with a band: {len(whole)}, degraded as published: {condemned}"
     for factor in (0.85, 0.7, 0.5):
         caught = sum(any(degraded(each, factor) for each in run) for run in whole)
         yield f"times {factor}: {interval(caught, len(whole))} of whole runs degraded"
-    for each in found:
-        if each.expected and each.place != "inside":
-            row, band = each.reading, each.expected
-            yield (
-                f"{each.place}: {row.system} {row.nodes} x {row.gpus_per_node} {row.bench}"
-                f" {row.algo or ''} {row.nbytes / MIB:g} MiB {row.value:g}:"
-                f" {band.low:.4g} .. {band.typical:.4g} .. {band.high:.4g}"
+    yield from (described(each) for each in found if each.expected and each.place != "inside")
+
+
+def left_out() -> Iterable[Comparison]:
+    """Compare the readings of each system with a model of all others, and no other band."""
+    data = rows()
+    everything = fit(data)
+    for system in sorted({row.system for row in readings() if row.site}):
+        others = [row for row in data if row.system != system]
+        known = everything if len(others) == len(data) else fit(others, everything)
+        with (
+            patch("busbar.expect.collective.fitted", lambda known=known: known),
+            patch("busbar.expect.collective._candidates", lambda _: []),
+        ):
+            yield from (
+                compare.__wrapped__(row)
+                for row in readings()
+                if row.system == system and row.bench in COLLECTIVES
             )
 
 
 def main() -> None:
     """Print the table of all measured readings, and the broken ones."""
-    known = [compare(row) for row in readings() if row.site]
+    for name, found in (
+        ("All bands", [compare(row) for row in readings() if row.site]),
+        ("Collectives, by a model without the system", list(left_out())),
+    ):
+        sys.stdout.write(f"{name}\n")
+        show(found)
+
+
+def show(known: list[Comparison]) -> None:
+    """Print the table, and whether the broken runs are below their bands."""
     found = list(table([each for each in known if each.reading.kind == "measured"]))
     broken = [each for each in known if each.reading.kind == "broken"]
     places = [each.place for each in broken if each.expected]

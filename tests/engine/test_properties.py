@@ -242,7 +242,7 @@ def test_no_two_bands_of_a_collective_contradict(monkeypatch: pytest.MonkeyPatch
     compared = 0
     for site, partition in PLACES:
         found = COLLECTIVE.bands(site)
-        monkeypatch.setattr(COLLECTIVE, "_of_curves", lambda _: [])
+        monkeypatch.setattr(COLLECTIVE, "_of_model", lambda _: [])
         candidates = COLLECTIVE._candidates
 
         def alone(band: Band, candidates: Any = candidates) -> None:

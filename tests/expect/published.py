@@ -8,6 +8,7 @@ the table for hardware that no shipped site has.
 from __future__ import annotations
 
 import csv
+import re
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from busbar.site.tuning import profiles
 
 DIRECTORY = Path(__file__).parents[1] / "data/published"
 Place = Literal["inside", "below", "above", "impossible", "no band", "no model"]
+_SETTING = re.compile(r"\b(NCCL_\w+)=(\w+)")
 POINT = ("osu_bw", "osu_bibw", "osu_latency", "osu_mbw_mr", "copy")
 
 
@@ -121,6 +123,7 @@ def question_of(row: Published) -> tuple[Site, Question]:
         dst=dst,
         buffers=row.buffers or "D D",
         algo=row.algo,
+        environment=dict(_SETTING.findall(row.source)) or None,
         harness="pytorch" if row.harness == "pytorch" else None,
         partition=row.partition,
     )

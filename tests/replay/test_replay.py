@@ -113,7 +113,7 @@ def test_no_check_passes_on_slow_or_dead_runs(replay):
 
 
 def test_collectives_of_which_no_band_is_known(replay):
-    """They must beat host memory, and a note says that this is all."""
+    """The model judges them."""
     checks = (
         "framework",
         "xccl%size_set=quick%collective=all_gather",
@@ -122,20 +122,16 @@ def test_collectives_of_which_no_band_is_known(replay):
     status, document = replay("h200x4-without-bands", *named(*checks))
     assert status == 1
     assert sorted(verdict.value for verdict in verdicts(document).values()) == [
-        "degraded",
-        "unjudged",
-        "unjudged",
+        *("degraded", "pass", "pass"),
     ]
     assert {pair.split()[0] for _, pair, *_ in wrong(document)} == {"all_reduce"}
-    notes = [note["summary"] for note in document["notes"] if note["id"] == "floor-only"]
-    assert {"all_gather", "all_reduce"} <= {summary.partition(":")[0] for summary in notes}
 
 
 def test_a_version_without_json(replay, tmp_path):
     status, document = replay("h200x4-text-only", *ALL_REDUCE)
     assert wrong(document) == []
     assert status == 0
-    assert len([row for row in document["results"] if row["typical"]]) == 2 * 5
+    assert len([row for row in document["results"] if row["typical"]]) == 2 * 6
     assert not list((tmp_path / "out").rglob("nccl-tests.*.json"))
     skipped = {row["check"].split(" ")[0]: row["reason"] for row in document["skipped"]}
     assert "+collectives" in skipped.get("collective", "+collectives")
@@ -195,9 +191,10 @@ def test_p4d_as_published(replay):
     assert {message for *_, message in wrong(document)} == {
         "the log of nccl does not say how the data went"
     }
-    judged = [row for row in document["results"] if row["typical"]]
-    assert judged
-    assert {row["verdict"] for row in judged} == {"pass"}
+    judged = {row["bytes"]: row["verdict"] for row in document["results"] if row["typical"]}
+    # The plugin of this run, aws-ofi-nccl 1.7.4, takes three times as long below.
+    assert {verdict for nbytes, verdict in judged.items() if nbytes >= 1 << 27} == {"pass"}
+    assert set(judged.values()) == {"pass", "unjudged"}
 
 
 def test_h20_before_the_repair_dips(replay):

@@ -83,7 +83,7 @@ def too_small_gain(
         return
     for key in (key for key in both if key[0] == both[-1][0]):
         fast, slow = with_it[key], without[key]
-        wanted = _published_gain(expect[0], fast, expect[1], slow) or least
+        wanted = max(_published_gain(expect[0], fast, expect[1], slow), least)
         if fast.value < wanted * slow.value:
             place = "in place" if key[1] else "out of place"
             yield (

@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: MIT
+"""One model of all collectives: the slowest stage that the data passes, and a latency.
+
+    time ** RAMP = latency ** RAMP + (bytes / rate) ** RAMP
+
+The rate is the least of what the links within a node, the NICs and, without GPUDirect, the host
+links carry, each by the share that the algorithm reaches. The latency grows with the steps within
+a node and between nodes. `make fit` fits all numbers together to published readings and our own
+runs and writes ``fit.json`` with their covariance. A number that hardware without readings would
+have is unknown, but spreads no more than those of other hardware do: bands widen with the distance
+from the data by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from busbar.expect.bounds import RING, Shape, factor, inside_bound, network_bound
+from busbar.expect.topology import raw_rate
+from busbar.site.family import LinkClass
+from busbar.site.model import Gpus, NodeType
+
+RAMP = 0.7
+"""How times of latency and of bandwidth add up; 1: one after the other. Least squares over eight
+published series from 1 MiB to 16 GiB gives 0.6 to 0.75 (tests/expect/test_model.py)."""
+WIDTH = 2.25
+"""Standard deviations from typical to either end of a band. Systems have longer tails than normal
+ones: with 1.9 a model without a system holds 85 % of its readings (`make published`)."""
+BEYOND = 2.0
+"""How many times wider a band is where no run of its class was measured."""
+_STEP = 1e-4
+_LATENCY_SCATTER = 5.0
+"""Latencies of one system scatter so many times as much as its rates: at 1 MiB readings are 25 %
+off the model, at 1 GiB 5 % (tests/data/published/residuals.tsv)."""
+_PAIR = (1, 2)
+_HALVED_BYTES = 1 << 28
+"""NCCL sends smaller messages to one of several neighbours by half the channels: on 4 x H200 at
+158 instead of 304 GB/s, on 8 x A100 at 111 instead of 189. With one neighbour it does not."""
+_FEW_SYSTEMS = 2
+"""A class that fewer systems represent is not known."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """How the data of a collective goes by one algorithm: what decides its time."""
+
+    vendor: str
+    collective: str
+    algo: str
+    links: str
+    network: str
+    """Kind of network; empty within a node or domain."""
+    inside: float | None
+    """GB/s of bus bandwidth that the links within a node carry; None with one rank on each."""
+    between: float | None
+    host: float | None
+    """What the host links carry if the NICs do not read GPU memory."""
+    nodes: int
+    per_node: int
+    moved: float
+    """Bytes: the message size times the factor of nccl-tests."""
+    nbytes: int
+
+    @property
+    def kind(self) -> str:
+        """The group of collectives that share numbers."""
+        return {"reduce_scatter": "all_gather"}.get(self.collective, self.collective)
+
+    @property
+    def pair(self) -> bool:
+        """Whether two GPUs of one node take part, which use few channels."""
+        return (self.nodes, self.per_node) == _PAIR
+
+    @property
+    def halved(self) -> bool:
+        """Whether the message goes to a neighbour by half of the channels."""
+        few = self.collective == "sendrecv" and self.nbytes < _HALVED_BYTES
+        return few and self.nodes == 1 and self.per_node > _PAIR[1]
+
+    @property
+    def steps(self) -> tuple[float, float]:
+        """Steps one after the other within nodes and between them."""
+        both = 2 if self.collective == "all_reduce" else 1
+        if self.algo == RING:
+            return both * self.nodes * (self.per_node - 1), both * (self.nodes - 1)
+        inside = self.per_node - 1 if self.algo == "tree" else self.per_node / 2
+        return both * inside, both * math.log2(self.nodes)
+
+    def names(self, part: str) -> tuple[str, ...]:
+        """Return the names of the numbers that add up to the logarithm of a part."""
+        place = f"links {self.links}" if part in ("inside", "step") else f"network {self.network}"
+        if part == "start":
+            place = f"network {self.network}" if self.nodes > 1 else f"links {self.links}"
+        way = f"{part} way {self.vendor} {self.kind} {self.algo}"
+        pair = [f"{part} pair {self.vendor}"] if self.pair else []
+        halved = [f"inside halved {self.vendor}"] if part == "inside" and self.halved else []
+        return f"{part} vendor {self.vendor}", way, f"{part} {place}", *pair, *halved
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The names of all numbers that the time depends on."""
+        parts = ["start", "inside", "step"] if self.per_node > 1 else ["start"]
+        parts += ["between", "hop"] if self.nodes > 1 else []
+        names = [name for part in parts for name in self.names(part)]
+        return *names, "scale nodes", "system rate", "system time"
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The classes of which each needs measurements for the band to be known."""
+        where = next(name for most, name in _NODES if self.nodes <= most)
+        size = next(name for most, name in _SIZES if self.nbytes <= most)
+        found = [f"{where}, {size}", f"{where}, {self.kind}"]
+        found += [f"links {self.links}"] if self.per_node > 1 else []
+        found += ["two GPUs of a node"] if self.pair else []
+        staged = " through host memory" if self.host else ""
+        network = f"network {self.network}{staged}, {self.kind}, {size}"
+        found += [network] if self.nodes > 1 else []
+        return tuple(f"{self.vendor}, {name}" for name in found)
+
+    def busbw(self, numbers: Mapping[str, float]) -> float:
+        """Return the logarithm of the bus bandwidth in GB/s."""
+
+        def of(part: str) -> float:
+            return math.exp(sum(numbers.get(name, 0.0) for name in self.names(part)))
+
+        system = math.exp(numbers.get("system rate", 0.0))
+        rates = [self.inside * of("inside")] if self.inside else []
+        if self.between:
+            many = math.log(self.nodes / 2) * numbers.get("scale nodes", 0.0)
+            rates.append(self.between * of("between") * math.exp(many))
+        rates += [self.host] if self.host else []
+        within, across = self.steps
+        latency = of("start") + (within * of("step") if within else 0)
+        latency += across * of("hop") if across else 0
+        latency *= math.exp(numbers.get("system time", 0.0))
+        return math.log(bus_bandwidth(latency, min(rates) * system, self.moved))
+
+
+_NODES = ((1, "one node"), (4, "2 to 4 nodes"), (16, "5 to 16 nodes"), (math.inf, "more nodes"))
+_SIZES = ((2**20 - 1, "below 1 MiB"), (2**26, "1 to 64 MiB"), (math.inf, "above 64 MiB"))
+
+
+@dataclass(frozen=True)
+class Fit:
+    """The numbers of the model, and how well they are known."""
+
+    numbers: Mapping[str, float]
+    covariance: Mapping[tuple[str, str], float]
+    spread: Mapping[str, float]
+    """Standard deviation of the numbers of a group."""
+    noise: float
+    systems: Mapping[str, tuple[str, ...]]
+    """The systems whose readings stand behind each number and each class."""
+    models: tuple[str, ...]
+    """GPUs of the readings."""
+    readings: int
+
+    def variance(self, way: Way) -> float:
+        """Return the variance of the logarithm of a reading on a machine that nobody measured."""
+        slopes = slopes_of(way, self.numbers)
+        least = total = (self.noise * scatter(slopes)) ** 2
+        for name, slope in slopes.items():
+            if name not in self.numbers:
+                total += (slope * self.spread[group(name)]) ** 2
+                continue
+            total += sum(
+                slope * other * self.covariance.get((name, key), 0.0)
+                for key, other in slopes.items()
+            )
+        return max(total, least)
+
+    def width(self, way: Way) -> float:
+        """Return typical over the low end of the band, and the high end over typical."""
+        times = WIDTH if self.known(way) else BEYOND * WIDTH
+        return math.exp(times * self.variance(way) ** 0.5)
+
+    def known(self, way: Way) -> bool:
+        """Whether systems of the same class were measured."""
+        return all(len(self.systems.get(each, ())) >= _FEW_SYSTEMS for each in way.classes)
+
+
+def group(name: str) -> str:
+    """Return the group of a number: those of one group spread alike."""
+    return " ".join(name.split()[:2])
+
+
+def scatter(slopes: Mapping[str, float]) -> float:
+    """Return how much more a reading scatters than one of a large message."""
+    return math.hypot(1.0, _LATENCY_SCATTER * slopes["system time"])
+
+
+def slopes_of(way: Way, numbers: Mapping[str, float]) -> dict[str, float]:
+    """Return how the logarithm of the bus bandwidth depends on each number."""
+    base = way.busbw(numbers)
+    return {
+        name: (way.busbw({**numbers, name: numbers.get(name, 0.0) + _STEP}) - base) / _STEP
+        for name in way.all_names
+    }
+
+
+def bus_bandwidth(latency_us: float, gb_per_s: float, moved: float, ramp: float = RAMP) -> float:
+    """Return GB/s of ``moved`` bytes: the message size times the factor of nccl-tests."""
+    time_us: float = (latency_us**ramp + (moved / gb_per_s * 1e-3) ** ramp) ** (1 / ramp)
+    return moved / time_us * 1e-3
+
+
+@cache
+def fitted() -> Fit:
+    """Return the numbers that ``make fit`` wrote."""
+    content: dict[str, Any] = json.loads(Path(__file__).with_name("fit.json").read_text())
+    names = list(content["numbers"])
+    covariance = {
+        pair: value
+        for row, name in zip(content["covariance"], names, strict=True)
+        for key, value in zip(names, row, strict=False)
+        for pair in ((name, key), (key, name))
+    }
+    return Fit(
+        numbers={name: each["value"] for name, each in content["numbers"].items()},
+        covariance=covariance,
+        spread=content["spread"],
+        noise=content["noise"],
+        systems={
+            **{name: tuple(each["systems"]) for name, each in content["numbers"].items()},
+            **{name: tuple(each) for name, each in content["classes"].items()},
+        },
+        models=tuple(content["models"]),
+        readings=content["readings"],
+    )
+
+
+def compute_mode(gpus: Gpus) -> str | None:
+    """Return the compute mode of AMD accelerators; None if it is unknown, and for other GPUs."""
+    if gpus.partitioning:
+        return gpus.partitioning.compute
+    divided = gpus.links is not None and gpus.links.package is not None
+    return "SPX" if gpus.vendor == "amd" and not divided else None
+
+
+def ways(
+    node: NodeType,
+    classes: dict[str, LinkClass],
+    network: str,
+    run: Shape,
+    nbytes: int,
+) -> Iterator[Way]:
+    """Yield how a run can go, by each algorithm that the nodes support."""
+    gpus, nodes, per_node = node.gpus, run.nodes, run.per_node
+    if gpus is None or compute_mode(gpus) == "CPX":
+        return
+    host = None
+    if nodes > 1 and not all(nic.gpudirect for nic in node.nics) and gpus.host_link:
+        link = gpus.host_link
+        host = per_node * raw_rate(link.link_class, link.count, classes) / 2
+    names = gpus.link_classes(per_node) if per_node > 1 else set()
+    for algo in _algorithms(gpus, run):
+        shape = replace(run, algo=algo)
+        between = None
+        if nodes > 1:
+            # An inner node of a tree has three neighbours, so a tree of many nodes is no faster.
+            few = shape if nodes <= _FEW_NODES else replace(run, algo=RING)
+            between = network_bound(node, classes, few, near=True)
+        yield Way(
+            *(gpus.vendor, run.collective, algo, "+".join(sorted(names))),
+            network=network if nodes > 1 else "",
+            inside=inside_bound(node, classes, shape) if per_node > 1 else None,
+            between=between,
+            host=host,
+            nodes=nodes,
+            per_node=per_node,
+            moved=nbytes * factor(run.collective, run.ranks),
+            nbytes=nbytes,
+        )
+
+
+_FEW_NODES = 3
+_NVLS_RANKS = 4
+"""NCCL reduces in the switch from so many GPUs on."""
+
+
+def _algorithms(gpus: Gpus, run: Shape) -> list[str]:
+    if run.collective != "all_reduce":
+        return [RING]
+    many = run.per_node >= _NVLS_RANKS
+    found = [RING, *(["tree"] if run.nodes > 1 else [])]
+    return [*found, "nvls"] if gpus.may_multicast and many else found
