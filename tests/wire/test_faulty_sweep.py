@@ -57,7 +57,5 @@ def test_a_pair_with_a_fault_has_no_rate(state, fault):
 
 
 def test_messages_of_an_earlier_run_have_no_rate(state, tmp_path):
-    assert (
-        state(FAULT="record", FAULT_FILE=tmp_path / "old", BUSBAR_NONCE="1") is PairState.OK
-    )
+    assert state(FAULT="record", FAULT_FILE=tmp_path / "old", BUSBAR_NONCE="1") is PairState.OK
     assert state(FAULT="replay", FAULT_FILE=tmp_path / "old", BUSBAR_NONCE="2") is PairState.WRONG
