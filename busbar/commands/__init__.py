@@ -10,6 +10,7 @@ GROUPS = {
     "Begin with": {
         "check": "run the checks on this machine and print verdicts",
         "explain": "name the cause of a slow or failed run from its output",
+        "job": "say why a running job is slow or stuck",
         "sweep": "find the slow node among thousands",
         "gate": "check in seconds whether this node may take jobs",
         "report": "write pages, mail or metrics from the results of runs",

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from busbar.explain.catalog import CAUSES, Entry, cause
+from busbar.explain.catalog import CAUSES, Entry, cause, declare
 from busbar.explain.named import NAMERS
 from busbar.explain.rules import (
     Context,
@@ -17,6 +17,10 @@ from busbar.explain.rules import (
     lines_of,
 )
 from busbar.parse import numbers
+
+# `busbar job` names these: no output of a run shows them.
+declare("rank-stopped", "rank-late", "network-path-slow", "tcp-within-node")
+declare("swapping", "memory-far", "storage-stalled")
 
 _STRENGTHS = ("certain", "likely", "hint")
 

@@ -24,8 +24,8 @@ _GIGA = 1e9
 _MICRO = 1e-6
 
 
-class _Families(Collector):
-    """The metrics of one run; of several samples with equal labels the first one counts."""
+class Families(Collector):
+    """Metrics by name; of several samples with equal labels the first one counts."""
 
     def __init__(self) -> None:
         self._families: dict[str, GaugeMetricFamily] = {}
@@ -46,6 +46,12 @@ class _Families(Collector):
     def collect(self) -> Iterator[Metric]:
         """Return the metrics that have a sample."""
         return (family for family in self._families.values() if family.samples)
+
+    def text(self) -> str:
+        """Return the text format."""
+        registry = CollectorRegistry()
+        registry.register(self)
+        return generate_latest(registry).decode()
 
 
 def metrics(run: Snapshot) -> str:
@@ -69,13 +75,11 @@ def metrics(run: Snapshot) -> str:
         families.set("busbar_check_severity", outcome.verdict.severity, of_check)
         for row in sorted(outcome.results, key=lambda row: (-row.verdict.severity, quality(row))):
             _set(families, row, of_check)
-    registry = CollectorRegistry()
-    registry.register(families)
-    return generate_latest(registry).decode()
+    return families.text()
 
 
-def _declared() -> _Families:
-    families = _Families()
+def _declared() -> Families:
+    families = Families()
     severities = ", ".join(f"{each.severity} {each}" for each in Verdict)
     families.add("busbar_run_timestamp_seconds", "When the run ended.")
     families.add("busbar_run_verdict", "1 for the verdict of the run, 0 for the others.")
@@ -89,7 +93,7 @@ def _declared() -> _Families:
     return families
 
 
-def _set(families: _Families, row: Result, of_check: dict[str, str]) -> None:
+def _set(families: Families, row: Result, of_check: dict[str, str]) -> None:
     latency = row.metric == "latency"
     what, unit, factor = (
         ("latency", "seconds", _MICRO) if latency else ("bandwidth", "bytes_per_second", _GIGA)

@@ -29,6 +29,7 @@ from busbar.history.events import Changes
 from busbar.history.importing import Imports
 from busbar.history.model import HistoryShow
 from busbar.history.store import HistoryList, Pruned
+from busbar.job.judge import JobAnswer
 from busbar.preflight.model import PreflightReport
 from busbar.site.family import LaunchRule, OperatorStep
 from busbar.site.model import Site
@@ -78,6 +79,7 @@ DOCUMENTS = (
     JsonDocument("busbar-gate/1", "busbar gate --json", GateDocument),
     JsonDocument("busbar-nightly/1", "busbar nightly --json", NightlyDocument),
     JsonDocument("busbar-nodeverdict/1", "busbar gate --nodeverdict", NodeVerdictDocument),
+    JsonDocument("busbar-job/1", "busbar job --json", JobAnswer),
     JsonDocument("busbar-site-list/1", "busbar site list --json", list[ListedSite]),
     JsonDocument("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),
     JsonDocument("busbar-calibration/1", "busbar site calibrate --json", CalibrationResult),
@@ -105,10 +107,10 @@ JSON_INTRO = """\
 Keys and their meaning are stable. A release may add keys and cause ids; ignore those that you do
 not know. If a key is removed or changes its meaning, the number in the name of the schema rises.
 
-The documents of `check`, `explain`, `expect`, `gate`, `history` and `preflight` name their schema
-in the key `schema`; the others are lists or maps and have no such key. `busbar check` also writes
-its document to `results.json` below `--output`. `busbar site detect --json` prints the document of
-`busbar site show --json`. The schemas are JSON Schema, draft 2020-12.
+The documents of `check`, `explain`, `expect`, `gate`, `history`, `job` and `preflight` name their
+schema in the key `schema`; the others are lists or maps and have no such key. `busbar check` also
+writes its document to `results.json` below `--output`. `busbar site detect --json` prints the
+document of `busbar site show --json`. The schemas are JSON Schema, draft 2020-12.
 """
 
 

@@ -32,6 +32,9 @@ OF_PREFLIGHT = {"image-broken", "image-slow-path", "deliveries-differ", "contain
 """No output of a run shows these; tests/explain/test_containers.py has them."""
 OF_RECORD = {"cpu-busy", "cpu-quota", "gpu-throttled", "nic-busy"}
 """Busbar's own record of a node shows these; tests/engine/test_busy.py has them."""
+OF_JOB = {"rank-stopped", "rank-late", "network-path-slow", "tcp-within-node"}
+OF_JOB |= {"swapping", "memory-far", "storage-stalled"}
+"""`busbar job` names these of a running job; tests/job has them."""
 ALL = [(cause, each) for cause, rows in examples().items() for each in rows]
 PREFIXES = {
     "none": "",
@@ -59,7 +62,7 @@ def named(found: list[Explanation]) -> set[str]:
 
 
 def test_every_cause_has_two_wordings() -> None:
-    assert set(CAUSES) - OF_PREFLIGHT - OF_RECORD == set(examples())
+    assert set(CAUSES) - OF_PREFLIGHT - OF_RECORD - OF_JOB == set(examples())
     for cause, rows in examples().items():
         assert len({each.tool for each in rows}) >= 2, cause
         assert len({each.text for each in rows}) == len(rows), cause

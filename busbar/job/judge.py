@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: MIT
+"""From samples of all nodes of a job to one answer: a pure function.
+
+What a fact proves (a state, a counter of throttled periods) counts by itself. Everything else is
+named only if one rank differs from its peers, and if all ranks could be compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from busbar.document import written
+from busbar.engine.reading import Cause
+from busbar.job import rules_gpu, rules_host, rules_peers
+from busbar.job.evidence import LiveJob, Rule
+from busbar.job.sample import NodeSample
+from busbar.verdict import Verdict
+from busbar.words import counted
+
+_PROVEN: Sequence[Rule] = (rules_host.stopped, rules_host.full, rules_host.quota)
+_COMPARED: Sequence[Rule] = (
+    *(rules_host.shared_cpu, rules_host.swapping, rules_host.storage, rules_gpu.throttled),
+    *(rules_gpu.foreign, rules_gpu.settings, rules_peers.stacks, rules_peers.tcp_within_node),
+    *(rules_peers.slow_path, rules_gpu.late, rules_peers.late, rules_host.no_cpu),
+    rules_host.far_memory,
+)
+_ENDS = {"rank-stopped", "cannot-write", "collective-mismatch"}
+"""Causes that keep a job from going on."""
+_OTHERS = {"cpu-busy", "gpu-busy"}
+"""Causes that are no fault of the job or its machine."""
+_FOLLOWS = {"rank-late", "cpu-busy", "cpu-affinity", "storage-stalled"}
+"""Causes that others explain."""
+_COMPUTES = 0.5
+"""CPUs of a rank in the mean."""
+_FILES = 1e5
+"""Bytes per second that a rank reads or writes."""
+
+
+@dataclass(frozen=True)
+class RankRow:
+    """What a rank did."""
+
+    rank: int
+    node: str
+    pid: int
+    program: str
+    cpus: float
+    """That it and its children used, in the mean."""
+    cpu_wait_share: float
+    """Part of the time for which a thread with work waited for a CPU."""
+    states: str
+    """State of the main thread at each look: R runs, S sleeps, D waits for a disk, T stopped."""
+    waits_in: str = field(metadata=written(omit=True))
+    """Function of the kernel in which the main thread waits."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobAnswer:
+    """What holds a running job up."""
+
+    schema: Literal["busbar-job/1"] = "busbar-job/1"
+    """The schema of this document."""
+    job: str
+    """Job or process ids."""
+    verdict: Verdict
+    headline: str
+    """The answer in one sentence."""
+    causes: tuple[Cause, ...]
+    """What a fact proves first."""
+    ranks: tuple[RankRow, ...]
+    nodes: tuple[str, ...]
+    seconds: float
+    """For which the job was observed."""
+    collector_cpu_s: float
+    """CPU time of the collector on the node where it took most."""
+    unseen: tuple[str, ...]
+    """What could not be read, and what root would see."""
+
+
+def judge(job: str, nodes: Sequence[NodeSample], problems: Sequence[str] = ()) -> JobAnswer:
+    """Return the answer for samples of the nodes of a job."""
+    live = LiveJob.of(nodes)
+    causes: list[Cause] = []
+    for rule in (*_PROVEN, *(() if live.unsteady else _COMPARED)):
+        for each in rule(live):
+            if each.id not in _FOLLOWS or not any(_explains(other, each) for other in causes):
+                causes.append(each)
+    verdict, headline = _answer(live, causes)
+    return JobAnswer(
+        job=job,
+        verdict=verdict,
+        headline=headline,
+        causes=tuple(causes),
+        ranks=tuple(
+            RankRow(
+                *(r.number, r.node.node, r.main.pid, r.main.name, round(r.cpu, 2)),
+                *(round(r.main.wait, 3), r.main.states, r.main.wchan.strip("0")),
+            )
+            for r in live.ranks
+        ),
+        nodes=tuple(each.node for each in nodes),
+        seconds=max((each.seconds for each in nodes), default=0.0),
+        collector_cpu_s=max((each.cpu_s for each in nodes), default=0.0),
+        unseen=(*problems, *_unseen(nodes)),
+    )
+
+
+def _explains(other: Cause, late: Cause) -> bool:
+    return other.id in _ENDS or bool({*late.details["pids"]} & {*other.details["pids"]})
+
+
+def _answer(live: LiveJob, causes: Sequence[Cause]) -> tuple[Verdict, str]:
+    if not causes:
+        return _unaccused(live)
+    verdict = Verdict.UNKNOWN if {each.id for each in causes} <= _OTHERS else Verdict.DEGRADED
+    rest = f"; {len(causes) - 1} more below" if len(causes) > 1 else ""
+    return Verdict.FAILED if causes[0].id in _ENDS else verdict, causes[0].summary + rest
+
+
+def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
+    """Return what a job does of which no part is accused."""
+    if not live.ranks:
+        return Verdict.UNKNOWN, "no process of the job was seen"
+    if live.unsteady:
+        return Verdict.UNJUDGED, f"{live.unsteady}; look again later"
+    cpu = sum(each.cpu for each in live.ranks) / len(live.ranks)
+    text = f"{counted(len(live.ranks), 'rank')}, {cpu:.2g} CPUs each"
+    if rules_peers.moves(live) or rules_gpu.moves(live):
+        return Verdict.PASS, f"nothing holds the job up, its ranks exchange data: {text}"
+    if cpu >= _COMPUTES:
+        return Verdict.PASS, f"the job computes, and its network is idle: {text}"
+    if any(rate >= _FILES for rank in live.ranks for rate in rank.main.moved[:2]):
+        return Verdict.PASS, f"the job reads or writes files: {text}"
+    hint = "" if any(r.main.stack for r in live.ranks) else "; --stacks shows where Python waits"
+    return Verdict.UNKNOWN, f"all ranks wait, and none differs: {text}{hint}"
+
+
+def _unseen(nodes: Sequence[NodeSample]) -> list[str]:
+    said = [f"{node.node}: {each}" for node in nodes for each in node.problems]
+    unread = sum(each.libraries is None for node in nodes for each in node.processes)
+    if unread:
+        said.append(f"memory maps of {counted(unread, 'process')}: only their user may read them")
+    if not all(node.root for node in nodes):
+        said.append("processes of others that /proc hides: root sees them")
+    return said

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""Which processes a job has on this node, and what the kernel says of each."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any
+
+from busbar.gate.bounded import Task
+
+TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
+WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
+NEEDS = {"RANK": "WORLD_SIZE", "SLURM_PROCID": "SLURM_STEP_ID"}
+"""A batch script has SLURM_PROCID as well; others use RANK for something else."""
+SETTINGS = re.compile(
+    r"(NCCL|RCCL|UCX|FI|OMPI_MCA_(btl|pml|mtl))(_\w{1,60})?|CUDA_(VISIBLE_DEVICES|LAUNCH_BLOCKING)"
+)
+SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL", re.IGNORECASE)
+LIBRARIES = re.compile(r"lib(mpi|nccl|rccl|cuda|ucp|fabric|amdhip64)\b")
+SHARED = "/dev/shm/"  # noqa: S108 - nothing is written there
+ANY_RANK = "ranks"
+"""The name of a job for all ranks of this user."""
+
+
+def text_in(path: str, most: int = 1 << 16) -> str:
+    """Return the beginning of a file; empty if there is none, or the kernel refuses it."""
+    with suppress(OSError), open(path, "rb") as file:
+        return file.read(most).decode("utf-8", "replace")
+    return ""
+
+
+def number(text: str | None) -> int | None:
+    """Return the whole number in a text; None for other text."""
+    with suppress(ValueError):
+        return int(text or "")
+    return None
+
+
+def words_of(path: str) -> dict[str, str]:
+    """Return the words of a file of lines such as ``VmRSS: 12 kB`` or ``nr_throttled 3``."""
+    return dict(re.findall(r"^(\w+):?\s+(\S+)", text_in(path), re.MULTILINE))
+
+
+def probe(items: Iterable[Any], work: Callable[[Any], Any], seconds: float = 1.0) -> Task[Any]:
+    """Call ``work`` for each item in a child that may hang: of maps, file systems, drivers."""
+
+    def run(emit: Callable[[Any], None]) -> None:
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):  # a child that hangs must not hold the output open
+            os.dup2(null, descriptor)
+        for item in items:
+            with suppress(Exception):
+                emit((item, work(item)))
+
+    return Task(run, seconds)
+
+
+def stat_of(pid: int) -> tuple[str, str, int, int, int, float, int] | None:
+    """Return name, state, parent, ticks, major faults, start in s and last CPU of a process."""
+    name, _, rest = text_in(f"/proc/{pid}/stat").rpartition(") ")
+    words = rest.split()
+    if len(words) < 37:
+        return None
+    ticks, started = int(words[11]) + int(words[12]), int(words[19]) * TICK_S
+    head = (name.partition("(")[2][:60], words[0], int(words[1]))
+    return (*head, ticks, int(words[9]), started, int(words[36]))
+
+
+def everything() -> dict[int, tuple[str, str, int, int, int, float, int]]:
+    """Return all processes that `/proc` shows."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return {pid: stat for pid in pids if (stat := stat_of(pid))}
+
+
+def environment(pid: int) -> dict[str, Any]:
+    """Return who a process is by its environment: rank, job, step and known settings."""
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        pairs = file.read(1 << 20).decode("utf-8", "replace").split("\0")
+    known = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
+
+    def first(names: tuple[str, ...]) -> int | None:
+        usable = (number(known.get(n)) for n in names if NEEDS.get(n, n) in known)
+        return next((each for each in usable if each is not None), None)
+
+    names = [n for n in sorted(known) if SETTINGS.fullmatch(n) and not SECRET.search(n)]
+    places = {"rank": first(RANKS), "local_rank": first(LOCAL), "world": first(WORLD)}
+    return places | {
+        "job": known.get("SLURM_JOB_ID", ""),
+        "step": known.get("SLURM_STEP_ID", "")[:40],
+        "ras": known.get("NCCL_RAS_ADDR", "")[:100],
+        "settings": {name: known[name][:200] for name in names[:64]},
+    }
+
+
+def members(job: str, roots: Iterable[int], table: dict[int, Any]) -> Task[Any]:
+    """Ask the processes of a job, or those below ``roots``, who they are; not this one."""
+    mine, pid = set(), os.getpid()
+    while pid in table:
+        mine.add(pid)
+        pid = table[pid][2]
+    found = set(roots) & set(table)
+    more = set(found)
+    while more:
+        more = {pid for pid in table if table[pid][2] in more} - found
+        found |= more
+
+    def who(pid: int) -> dict[str, Any] | None:
+        known = environment(pid)
+        if pid in found or (job == ANY_RANK and known["rank"] is not None):
+            return known
+        return known if job and known["job"] == job else None
+
+    daemons = {pid for pid in table if table[pid][0] in ("slurmstepd", "slurmd", "srun")}
+    return probe(sorted((set(table) if job else found) - mine - daemons), who, 3.0)
+
+
+def light(pid: int) -> tuple[Any, ...] | None:
+    """Return one look: state, ticks, major faults, switches, function of the kernel."""
+    stat = stat_of(pid)
+    switches = words_of(f"/proc/{pid}/status").get("voluntary_ctxt_switches")
+    where = text_in(f"/proc/{pid}/wchan", 64)
+    return (stat[1], stat[3], stat[4], number(switches) or 0, where) if stat else None
+
+
+def counters(pid: int) -> dict[str, Any]:
+    """Return what only grows: ns run and waited by thread, bytes, and quotas of CPU time."""
+    threads = {}
+    with suppress(OSError):
+        for tid in os.listdir(f"/proc/{pid}/task")[:4096]:
+            words = text_in(f"/proc/{pid}/task/{tid}/schedstat", 64).split()
+            threads[tid] = (int(words[0]), int(words[1])) if len(words) > 1 else (0, 0)
+    io = words_of(f"/proc/{pid}/io")
+    moved = [int(io.get(key, 0)) for key in ("rchar", "wchar", "read_bytes", "write_bytes")]
+    return {"threads": threads, "moved": moved, "quotas": quotas(pid)}
+
+
+def quotas(pid: int) -> dict[str, tuple[float, float, int]]:
+    """Return the cgroups above a process that limit CPU time: CPUs, period, periods cut."""
+    found = {}
+    for line in text_in(f"/proc/{pid}/cgroup", 8192).splitlines():
+        controllers, _, path = line.partition(":")[2].partition(":")
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        tops = ("/cpu", f"/{controllers}") if controllers else ("/unified", "")
+        top = next((t for t in tops if os.path.exists(f"/sys/fs/cgroup{t}/cgroup.procs")), "")
+        while path.strip("/"):
+            place = f"/sys/fs/cgroup{top}{path}"
+            text = text_in(f"{place}/cpu.max", 64) or text_in(f"{place}/cpu.cfs_quota_us", 64)
+            words = f"{text} {text_in(f'{place}/cpu.cfs_period_us', 64)}".split()
+            if len(words) > 1 and (number(words[0]) or 0) > 0:
+                cut = int(words_of(f"{place}/cpu.stat").get("nr_throttled", 0))
+                found[place[:300]] = (int(words[0]) / int(words[1]), int(words[1]) / 1e6, cut)
+            path = os.path.dirname(path)
+    return found
+
+
+def descriptors(pid: int) -> tuple[list[str], bool, list[tuple[str, str]]]:
+    """Return sockets, whether it uses a GPU, and files that are open for writing."""
+    sockets: list[str] = []
+    files: list[tuple[str, str]] = []
+    gpu = False
+    for name in os.listdir(f"/proc/{pid}/fd")[:2048]:
+        with suppress(OSError):
+            target = os.readlink(f"/proc/{pid}/fd/{name}")
+            gpu |= target.startswith(("/dev/nvidia", "/dev/kfd"))
+            if target.startswith("socket:["):
+                sockets.append(target[8:-1])
+            elif target[:1] == "/" and not target.startswith(("/dev/", "/proc/", "/sys/")):
+                flags = words_of(f"/proc/{pid}/fdinfo/{name}").get("flags", "0")
+                if int(flags, 8) & 3 and len(files) < 32:
+                    files.append((f"/proc/{pid}/fd/{name}", target[:300]))
+    return sockets, gpu, files
+
+
+def maps_of(pid: int) -> tuple[list[str], list[str]]:
+    """Return libraries of communication and segments of shared memory that are mapped."""
+    with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
+        paths = {line[73:].strip() for line in file if "/" in line}
+    libraries = [p[:300] for p in sorted(paths) if LIBRARIES.match(p.rpartition("/")[2])]
+    shared = [p[len(SHARED) :][:80] for p in sorted(paths) if p.startswith(SHARED)]
+    return libraries[:32], shared[:64]
+
+
+def space(place: str) -> tuple[int, int, int, int]:
+    """Return free and all bytes, free and all files of a file system, for this user."""
+    found = os.statvfs(place)
+    free = found.f_bavail if os.getuid() else found.f_bfree
+    return free * found.f_frsize, found.f_blocks * found.f_frsize, found.f_favail, found.f_files
+
+
+def pages(pid: int) -> dict[str, int]:
+    """Return how many KiB of a process are on each NUMA node."""
+    nodes: dict[str, int] = {}
+    with open(f"/proc/{pid}/numa_maps", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            kib = int((re.findall(r"kernelpagesize_kB=(\d+)", line) or [4])[0])
+            for node, count in re.findall(r" N(\d+)=(\d+)", line):
+                nodes[node] = nodes.get(node, 0) + int(count) * kib
+    return nodes

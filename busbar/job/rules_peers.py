@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: MIT
+"""What holds a job up between its ranks: slow paths, TCP, and ranks that others wait for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from statistics import fmean
+
+from busbar.engine.reading import Cause
+from busbar.job.evidence import LiveJob, cause, named
+from busbar.job.sample import LiveRank
+from busbar.words import grouped
+
+_QUEUED = 0.5
+"""Share of the looks in which data waited in a socket."""
+_APART = 0.25
+"""And of that share, the most that other paths may have."""
+MOVED = 1e6
+"""Bytes per second from which on data flows."""
+_RUNS, _RESTS = 0.85, 0.35
+"""CPUs of a rank that computes all the time, and of one that mostly waits."""
+_FEW_SWITCHES = 20.0
+"""How often per second a rank that computes gives up its CPU, at most."""
+_SEGMENT = re.compile(r"sm_segment|vader_segment|ucx_shm|nccl-|psm|mpich|cray-")
+_TALKS = re.compile(
+    r"all_?(?:reduce|gather|to_?all)|reduce|broadcast|bcast|barrier|send|recv|gather|scatter|wait"
+    r"|synchronize|exchange",
+    re.IGNORECASE,
+)
+_FRAME = re.compile(r"^ {4}(\S[^\n]{0,100}? \([^\n()]{1,200}:\d{1,7}\))$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class _Path:
+    """A TCP connection between two ranks, in one direction."""
+
+    source: LiveRank
+    target: LiveRank
+    hosts: tuple[str, str]
+    queued: float
+    """Share of the looks in which data waited to be sent."""
+    unread: float
+    """Share of the looks in which data waited at the other end to be read."""
+
+
+def _paths(job: LiveJob) -> list[_Path]:
+    """Return the connections between ranks, by matching both ends."""
+    of_pid = {(r.node.node, each.pid): r for r in job.ranks for each in r.every}
+    ends = {
+        (local, remote): (of_pid[node.node, pid], sending / looks, reading / looks)
+        for node in job.nodes
+        for pid, local, remote, looks, sending, reading in node.sockets
+        if (node.node, pid) in of_pid and looks > 0
+    }
+    found = []
+    for (local, remote), (source, queued, _) in ends.items():
+        target, _, unread = ends.get((remote, local), (source, 0, 0.0))
+        if target is not source:
+            hosts = local.rpartition(":")[0], remote.rpartition(":")[0]
+            found.append(_Path(source, target, hosts, queued, unread))
+    return found
+
+
+def _rate(rank: LiveRank) -> float:
+    """Return bytes per second of the busiest interface of a rank."""
+    rows = rank.node.ports.get(rank.main.space, {}).items()
+    return max((rate for name, rate in rows if name != "lo"), default=0.0)
+
+
+def moves(job: LiveJob) -> bool:
+    """Return whether any port of the job, or its loopback, carries data."""
+    return any(rate >= MOVED for n in job.nodes for p in n.ports.values() for rate in p.values())
+
+
+def _shares(rank: LiveRank) -> bool:
+    return any(_SEGMENT.match(name) for name in rank.main.shared)
+
+
+def tcp_within_node(job: LiveJob) -> Iterator[Cause]:
+    """A rank talks to ranks of its own node by TCP; the others share memory."""
+    local = [p for p in _paths(job) if p.hosts[0] == p.hosts[1]]
+    busy = [
+        p for p in local if p.source.node.ports.get(p.source.main.space, {}).get("lo", 0) >= MOVED
+    ]
+    talking = {rank.main.pid for p in busy for rank in (p.source, p.target)}
+    ranks = [r for r in job.ranks if r.main.pid in talking and not _shares(r)]
+    if ranks:
+        peers = [rank for rank in job.ranks if _shares(rank)]
+        text = f"{named(ranks)} exchanges data with ranks of the same node by TCP"
+        text += f", while {named(peers)} share memory" if peers else ""
+        fact = ("net/tcp", "connections to ranks of this node; no shared segment is mapped")
+        yield cause("tcp-within-node", "likely", text, ranks, fact)
+
+
+def slow_path(job: LiveJob) -> Iterator[Cause]:
+    """Data waits for one address, in a direction or both, and for no other."""
+    paths = [p for p in _paths(job) if p.hosts[0] != p.hosts[1]]
+    found = []
+    for host, mine in grouped((host, p) for p in paths for host in p.hosts).items():
+        waiting = [p for p in mine if p.queued >= _QUEUED and p.unread < p.queued / 2]
+        others = [p.queued for p in paths if host not in p.hosts]
+        share = fmean(p.queued for p in waiting) if waiting else 0.0
+        if waiting and max(others, default=0.0) <= _APART * share:
+            found.append((len(waiting), share, host))
+    found.sort(reverse=True)
+    hosts = [host for count, _, host in found if count == found[0][0]]
+    if not hosts or len(hosts) > 2:
+        return
+    ends = [end for p in paths for end in zip(p.hosts, (p.source, p.target), strict=True)]
+    pids = {rank.main.pid for host, rank in ends if host in hosts}
+    ranks = [rank for rank in job.ranks if rank.main.pid in pids]
+    rate = max(map(_rate, ranks)) / 1e9
+    text = f"the network of {named(ranks)} ({' and '.join(hosts)}) is slow: data waited for it in"
+    text += f" {found[0][1]:.0%} of the looks at {rate:.3g} GB/s"
+    yield cause("network-path-slow", "likely", text, ranks, ("net/tcp", text))
+
+
+def _frames(rank: LiveRank) -> list[str]:
+    """Return the frames of the main thread as py-spy prints them, the innermost first."""
+    threads = rank.main.stack.split("\nThread ")[1:]
+    mine = (f"{rank.main.pid} ", '"MainThread"')
+    main = next((each for each in threads if each.startswith(mine[0]) or mine[1] in each), "")
+    return _FRAME.findall(main)[:32]
+
+
+def _call(rank: LiveRank) -> str:
+    """Return the outermost function that communicates; empty if the rank does something else."""
+    names = (frame.split(" (")[0] for frame in reversed(_frames(rank)))
+    return next((name for name in names if _TALKS.search(name)), "")
+
+
+def stacks(job: LiveJob) -> Iterator[Cause]:
+    """Ranks wait in calls that do not match, or one does not communicate (with --stacks)."""
+    calls = {rank.main.pid: _call(rank) for rank in job.ranks if _frames(rank)}
+    kinds = Counter(calls.values())
+    if len(calls) < max(len(job.ranks), 2) or len(kinds) < 2 or moves(job):
+        return
+    rarest = "" if "" in kinds else min(kinds, key=lambda call: kinds[call])
+    odd = [rank for rank in job.ranks if calls[rank.main.pid] == rarest]
+    rest = next(call for call in calls.values() if call != rarest)
+    if 2 * len(odd) > len(calls):
+        return
+    inside = _frames(odd[0])[0]
+    text = f"{named(odd)} is in {rarest or inside}, and the others wait in {rest}"
+    id_ = "collective-mismatch" if rarest else "rank-late"
+    yield cause(id_, "likely", text, odd, ("stack", " < ".join(_frames(odd[0])[:4])))
+
+
+def late(job: LiveJob) -> Iterator[Cause]:
+    """One rank computes all the time, and the others rest."""
+    odd = [r for r in job.ranks if r.main.cpu and min(r.main.cpu[1:] or (0.0,)) >= _RUNS]
+    odd = [rank for rank in odd if rank.main.switches < _FEW_SWITCHES]
+    rest = [rank for rank in job.ranks if rank not in odd]
+    calm = all(r.main.mean_cpu <= _RESTS and not any(r.main.moved[2:]) for r in rest)
+    if len(odd) == 1 and rest and calm and not moves(job):
+        text = f"{odd[0]} computes all the time, and the others wait for it"
+        mean = fmean(each.main.mean_cpu for each in rest)
+        fact = f"{odd[0].main.mean_cpu:.2f} CPUs, the others {mean:.2f} in the mean"
+        yield cause("rank-late", "likely", text, odd, ("stat", fact))

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: MIT
+"""What the collector saw on one node: its JSON as types; and the ranks in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from statistics import fmean
+
+from busbar.document import load, parse_document
+from busbar.parse.cpulist import parse_cpu_list
+
+Space = tuple[int, int, int, int]
+"""Free and all bytes, free and all files."""
+
+
+@dataclass(frozen=True)
+class Process:
+    """One process of the job."""
+
+    pid: int
+    name: str
+    parent: int
+    gone: bool
+    """Whether it ended while it was observed."""
+    age_s: float
+    """At the first look."""
+    rank: int | None
+    local_rank: int | None
+    world: int | None
+    step: str
+    settings: dict[str, str]
+    space: str
+    """Its network namespace."""
+    states: str
+    """Of its main thread at each look."""
+    wchan: str
+    """The function of the kernel in which it waits."""
+    cpu: tuple[float, ...]
+    """CPUs that it used between every two looks."""
+    wait: float
+    """Part of the time for which a thread with work waited for a CPU."""
+    faults: float
+    """Pages per second that it read back."""
+    switches: float
+    """How often per second its main thread gave up its CPU."""
+    moved: tuple[float, float, float, float]
+    """Bytes per second: read and written by calls, and of disks."""
+    cut: dict[str, tuple[float, float]]
+    """CPUs of each quota, and the share of time in whose periods it stopped the group."""
+    swap_kib: int
+    allowed: str
+    """CPUs that it may use."""
+    libraries: tuple[str, ...] | None
+    """None if its memory maps could not be read."""
+    shared: tuple[str, ...]
+    gpu: bool
+    files: tuple[tuple[str, Space | None], ...]
+    """Those open for writing, with the space of their file systems."""
+    numa: dict[str, int]
+    """KiB on each NUMA node."""
+    stack: str
+
+    @property
+    def mean_cpu(self) -> float:
+        """CPUs that it used in the mean."""
+        return fmean(self.cpu) if self.cpu else 0.0
+
+    @property
+    def cpus(self) -> tuple[int, ...]:
+        """The CPUs that it may use; none if they are not known."""
+        return cpus_of(self.allowed)
+
+
+def cpus_of(text: str) -> tuple[int, ...]:
+    """Return the CPUs of a list; none for another text."""
+    try:
+        return parse_cpu_list(text)
+    except ValueError:
+        return ()
+
+
+@dataclass(frozen=True)
+class GpuState:
+    """A GPU at one moment."""
+
+    percent: int
+    mhz: int
+    reasons: int
+    """Bits that say why the clock is low."""
+    pcie: float
+    """Bytes per second in one direction, within 20 ms."""
+    links: int
+    """Active NVLinks."""
+    moved: int | None
+    """Bytes over NVLink in one direction; None if they are not counted."""
+    processes: tuple[tuple[int, int], ...]
+    """Ids with MiB."""
+
+
+@dataclass(frozen=True)
+class NodeSample:
+    """What the collector printed."""
+
+    schema: str
+    node: str
+    seconds: float
+    root: bool
+    cpu_s: float
+    processes: tuple[Process, ...]
+    others: tuple[tuple[int, str, float, int], ...]
+    """Processes of others: id, name, CPUs that they used, last CPU."""
+    sockets: tuple[tuple[int, str, str, int, int, int], ...]
+    """Process, both ends, looks, looks with bytes to send, looks with unread bytes."""
+    ports: dict[str, dict[str, float]]
+    """Bytes per second by network namespace and interface, and of RDMA ports."""
+    gpus: tuple[tuple[float, tuple[GpuState, ...]], ...]
+    ras: str
+    numa: dict[str, str]
+    problems: tuple[str, ...]
+
+
+def read_sample(line: str) -> NodeSample:
+    """Return the sample of a node; raise ``ValueError`` for anything else."""
+    return parse_document(NodeSample, load(line), finite=True)
+
+
+@dataclass(frozen=True)
+class LiveRank:
+    """A rank: the process that communicates, and those that it started or that started it."""
+
+    number: int
+    named: bool
+    """Whether the launcher gave it this number."""
+    main: Process
+    node: NodeSample
+    every: tuple[Process, ...]
+
+    def __str__(self) -> str:
+        name = (
+            f"rank {self.number} (PID {self.main.pid})" if self.named else f"PID {self.main.pid}"
+        )
+        return f"{name} on {self.node.node}"
+
+    @cached_property
+    def cpu(self) -> float:
+        """CPUs that all its processes used."""
+        return sum(each.mean_cpu for each in self.every)
+
+
+def ranks_of(nodes: Iterable[NodeSample]) -> list[LiveRank]:
+    """Return the ranks of all nodes by their number."""
+    return sorted((r for n in nodes for r in _of_node(n)), key=lambda r: (not r.named, r.number))
+
+
+def _of_node(node: NodeSample) -> Iterator[LiveRank]:
+    parents = {each.pid: each.parent for each in node.processes}
+    named = any(each.rank is not None for each in node.processes)
+    groups: dict[object, list[Process]] = {}
+    for each in node.processes:
+        top = each.pid
+        while parents[top] in parents:
+            top = parents[top]
+        if not named or each.rank is not None:
+            groups.setdefault((each.step, each.rank) if named else top, []).append(each)
+    for number, members in enumerate(groups.values()):
+        main = _main(members)
+        rank = number if main.rank is None else main.rank
+        yield LiveRank(rank, named, main, node, tuple(members))
+
+
+def _main(members: Sequence[Process]) -> Process:
+    """Return the process that communicates: not a wrapper, nor a worker that it forked."""
+    talking = [each for each in members if each.libraries] or members
+    pids = {each.pid for each in talking}
+    top = [each for each in talking if each.parent not in pids]
+    return max(top or talking, key=lambda each: (each.mean_cpu, -each.pid))

@@ -1,0 +1,234 @@
+# SPDX-License-Identifier: MIT
+"""What `busbar job` says of processes that run, of samples, and of hostile names."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.cli import main
+from busbar.job.judge import judge
+from busbar.job.nodes import commands_of
+from busbar.job.sample import NodeSample, Process, read_sample
+from busbar.report.job import job_metrics
+from busbar.verdict import Verdict
+from tests.cases import cases
+from tests.test_terminal import HOSTILE, hidden
+
+RANKS = 4
+
+
+def process(rank: int, state: str = "S", cpu: float = 0.1, **fields: Any) -> Process:
+    """A rank that sleeps and uses some CPU time, unless told otherwise."""
+    row = Process(
+        pid=100 + rank,
+        name="python",
+        parent=1,
+        gone=False,
+        age_s=60.0,
+        rank=rank,
+        local_rank=rank,
+        world=RANKS,
+        step="",
+        settings={},
+        space="net:[1]",
+        states=state * 11,
+        wchan="poll",
+        cpu=(cpu,) * 10,
+        wait=0.0,
+        faults=0.0,
+        switches=500.0,
+        moved=(0.0,) * 4,
+        cut={},
+        swap_kib=0,
+        allowed="0-3",
+        libraries=("/lib/libmpi.so.40",),
+        shared=("sm_segment.0",),
+        gpu=False,
+        files=(),
+        numa={},
+        stack="",
+    )  # type: ignore[arg-type]
+    return replace(row, **fields)
+
+
+def node(*rows: Process, **fields: Any) -> NodeSample:
+    """A node with these processes."""
+    text = json.dumps(
+        {
+            "schema": "busbar-job-sample/1",
+            "node": "n1",
+            "seconds": 5.0,
+            "root": False,
+            "cpu_s": 0.1,
+            "processes": [],
+            "others": [],
+            "sockets": [],
+            "ports": {},
+            "gpus": [],
+            "ras": "",
+            "numa": {"0": "0-3", "1": "4-7"},
+            "problems": [],
+        }
+    )
+    return replace(read_sample(text), processes=rows, **fields)
+
+
+FULL = (("/scratch/c", (0, 1 << 30, 5, 10)),)
+LATE = 'Process 1\nThread 1 (active): "MainThread"\n    load (data.py:3)\n    main (train.py:9)\n'
+WAITS = 'Process 1\nThread 1 (idle): "MainThread"\n    wait (mpi.py:3)\n    allreduce (mpi.py:9)\n'
+SENDS = "Process 1\nThread 102 (idle)\n    wait (mpi.py:3)\n    recv (mpi.py:7)\n"
+ONE_CPU = {"wait": 0.4, "allowed": "3", "cpu": 0.3}
+
+
+def others(**fields: Any) -> list[Process]:
+    """The ranks beside rank 2."""
+    return [process(rank, **fields) for rank in range(RANKS) if rank != 2]
+
+
+@cases(
+    ("cause", "odd", "rest", "ranks"),
+    [
+        ("rank-stopped", {"state": "T"}, {}, [2]),
+        ("rank-stopped", {"state": "t"}, {"state": "R"}, [2]),
+        ("cpu-quota", {"cut": {"/sys/fs/cgroup/a": (0.2, 0.8)}}, {}, [2]),
+        ("cannot-write", {"files": FULL}, {}, [2]),
+        ("cpu-busy", {"wait": 0.4}, {}, [2]),
+        ("cpu-affinity", ONE_CPU, {}, [2]),
+        ("cpu-affinity", ONE_CPU, ONE_CPU, [0, 1, 2, 3]),
+        ("swapping", {"swap_kib": 10**6, "faults": 800.0}, {}, [2]),
+        ("memory-far", {"numa": {"1": 10**6, "0": 10}}, {"numa": {"0": 10**6}}, [2]),
+        ("rank-late", {"stack": LATE}, {"stack": WAITS}, [2]),
+        ("rank-late", {"cpu": 1.0, "switches": 1.0}, {}, [2]),
+        ("collective-mismatch", {"stack": SENDS}, {"stack": WAITS}, [2]),
+        ("storage-stalled", {"state": "D"}, {}, [2]),
+    ],
+)
+def test_the_rank_that_differs(cause: str, odd: Any, rest: Any, ranks: list[int]) -> None:
+    answer = judge("1", [node(*others(**rest), process(2, **odd))])
+    assert [each.id for each in answer.causes] == [cause]
+    assert answer.causes[0].details["ranks"] == ranks
+    assert answer.verdict is not Verdict.PASS
+
+
+@cases(
+    ("fields", "verdict"),
+    [
+        ({}, Verdict.UNKNOWN),
+        ({"cpu": 1.0}, Verdict.PASS),
+        ({"gone": True}, Verdict.UNJUDGED),
+        ({"age_s": 1.0}, Verdict.UNJUDGED),
+        ({"cpu": 1.0, "switches": 1.0}, Verdict.PASS),
+        ({"states": "", "libraries": None}, Verdict.UNKNOWN),
+    ],
+)
+def test_ranks_that_do_not_differ(fields: Any, verdict: Verdict) -> None:
+    answer = judge("1", [node(*others(**fields), process(2, **fields))])
+    assert (answer.causes, answer.verdict) == ((), verdict)
+
+
+def test_a_rank_that_was_not_seen() -> None:
+    answer = judge("1", [node(process(0), process(1, cpu=1.0))])
+    assert answer.verdict is Verdict.UNJUDGED
+    assert "only 2 of 4 ranks" in answer.headline
+
+
+def test_no_process() -> None:
+    assert judge("1", [node()]).verdict is Verdict.UNKNOWN
+
+
+def test_a_step_of_the_job_runs_on_its_nodes() -> None:
+    (words,) = commands_of("7", ("n1", "n2"), ())
+    assert words[:3] == ["srun", "--jobid=7", "--overlap"]
+    assert "--nodelist=n[1-2]" in words
+    assert commands_of("", ("n1",), ("ssh",)) == [["ssh", "n1"]]
+
+
+@cases("text", HOSTILE)
+def test_hostile_names(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Names of processes, files, libraries and stacks are those of others."""
+    from busbar.report.job import print_job
+    from busbar.terminal import stdout
+
+    name = text.encode("utf-8", "replace").decode()
+    files = ((f"/scratch/{name}", (0, 1 << 30, 5, 10)),)
+    odd = process(2, "T", name=name, files=files, libraries=(name,), shared=(name,), stack=name)
+    answer = judge("1", [node(*others(), odd, others=((1, name, 1.0, 0),), problems=(name,))])
+    print_job(answer, stdout())
+    shown = capsys.readouterr().out + job_metrics(answer, name)
+    assert not hidden(shown)
+    assert "\nall is well" not in shown
+
+
+# ---- real processes
+@contextmanager
+def running(*scripts: str) -> Iterator[list[int]]:
+    """Programs with the environment of ranks."""
+    started = []
+    for rank, script in enumerate(scripts):
+        place = {"RANK": str(rank), "WORLD_SIZE": str(len(scripts)), "NCCL_TOKEN": "hunter2"}
+        words = [sys.executable, "-c", script]
+        started.append(subprocess.Popen(words, env=os.environ | place))
+    try:
+        yield [each.pid for each in started]
+    finally:
+        for each in started:
+            each.kill()
+            each.wait()
+
+
+def observed(pids: list[int], capsys: pytest.CaptureFixture[str], *options: str) -> Any:
+    """The document of a look, and its exit status."""
+    status = main(["job", "--json", "--seconds", "1", *options, *map(str, pids)])
+    return json.loads(capsys.readouterr().out), status
+
+
+SLEEPS = "import time; time.sleep(60)"
+
+
+def test_a_stopped_process(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    metrics = tmp_path / "job.prom"
+    with running(SLEEPS, SLEEPS, SLEEPS) as pids:
+        time.sleep(0.3)
+        os.kill(pids[1], signal.SIGSTOP)
+        found, status = observed(pids, capsys, "--prometheus", str(metrics))
+    assert (found["verdict"], status) == ("failed", 1)
+    assert [each["details"]["ranks"] for each in found["causes"]] == [[1]]
+    assert found["collector_cpu_s"] < 0.5
+    assert "hunter2" not in json.dumps(found)
+    assert 'busbar_job_cause{cause="rank-stopped"' in metrics.read_text()
+
+
+def test_a_process_that_ends_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with running(SLEEPS, "import time; time.sleep(1.2)") as pids:
+        time.sleep(0.4)
+        found, status = observed(pids, capsys)
+    assert (found["verdict"], status) == ("unjudged", 3)
+    assert "ending" in found["headline"] or "started" in found["headline"]
+
+
+@cases("word", ["999999999", "n1", "1;id", "-1x"])
+def test_no_such_job(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        status = main(["job", "--seconds", "1", word])
+    except SystemExit as end:
+        status = int(str(end.code))
+    assert status == 2
+    assert not hidden(capsys.readouterr().err)
+
+
+@cases("text", ["{}", "[]", "{", '{"schema": 1}', '{"processes": [[]]}'])
+def test_another_document_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        read_sample(text)
