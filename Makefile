@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench fit published fuzz mutants docs clean image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
+.PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench fit published fuzz mutants docs clean docs-site completion image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -104,6 +104,7 @@ lock: ## resolve the requirements again and write the locks (needs uv)
 	$(UV_COMPILE) --extra build --extra check --extra wheels --constraint locks/dev.txt pyproject.toml -o requirements.lock
 	$(UV_COMPILE) locks/ucx-current.in -o locks/ucx-current.txt
 	$(UV_COMPILE) locks/cuda.in -o locks/cuda.txt
+	$(UV_COMPILE) --constraint locks/dev.txt locks/docs.in -o locks/docs.txt
 	$(UV_COMPILE) locks/spack.in -o locks/spack.txt
 	$(UV_COMPILE) locks/spack-style.in -o locks/spack-style.txt
 
@@ -124,6 +125,16 @@ mutants: dev ## change the code that judges in 100 ways, one at a time, and list
 
 docs: dev ## write docs/reference/ and docs/pictures/ from the code
 	@$(BIN)/python -m ci.docs.reference
+
+# Both need the packages of locks/docs.txt in addition.
+docs-site: dev ## write the documentation site to build/site, with search; a dead link is an error
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/docs.txt
+	@$(BIN)/python -m ci.docs.website build/site-pages
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --clean
+
+completion: dev ## write completion for bash, zsh and fish and a man page to build/shell
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r locks/docs.txt
+	@$(BIN)/python -m ci.docs.shell build/shell
 
 clean: ## remove generated files
 	rm -rf .venv .spack busbar-report output stage perflogs

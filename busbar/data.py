@@ -36,7 +36,7 @@ def history_directory() -> Path:
 
 def to_install(extra: str) -> str:
     """Return how to install an extra: the package index has another package of our name."""
-    wheel = f"busbar-{_number()}-py3-none-any.whl"
+    wheel = f"busbar_hpc-{_number()}-py3-none-any.whl"
     return "run: make setup" if CHECKOUT else f"run: pip install './{wheel}[{extra}]'"
 
 
@@ -50,7 +50,7 @@ def full_version() -> str:
 
 def _number() -> str:
     try:
-        return version("busbar")
+        return version("busbar-hpc")
     except PackageNotFoundError:
         return "not installed"
 

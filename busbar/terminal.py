@@ -11,24 +11,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TextIO
+from typing import TextIO
 
 import rich.console
 import rich.progress
-from rich.console import ConsoleOptions, Group, RenderableType
+from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
-from rich.table import Table
 from rich.text import Text
 
 from busbar.boundary import one_line, visible
 from busbar.plain import GAP, Column, Part, Plain
+from busbar.verdict import STYLES, Verdict
 
 __all__ = [
     "Bar",
     "Column",
-    "Group",
     "Part",
-    "Table",
     "Terminal",
     "Text",
     "stderr",
@@ -40,17 +38,10 @@ _SHORTEST = 8
 
 
 class _Console(rich.console.Console):
-    """A console for the text of others.
-
-    Strings are made visible before they are measured, so that tables stay straight; all other
-    text when it is rendered.
-    """
+    """A console for the text of others, which is made visible when it is rendered."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(file=stream, markup=False, highlight=False, emoji=False)
-
-    def render_str(self, text: str, **options: Any) -> Text:
-        return super().render_str(visible(text), **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -78,12 +69,9 @@ class Bar:
 class Terminal(Plain):
     """Standard output or standard error."""
 
-    def __init__(self, stream: TextIO, *, log_width: int | None = None) -> None:
-        """Print tables ``log_width`` wide if ``stream`` is not a terminal."""
+    def __init__(self, stream: TextIO) -> None:
         super().__init__(stream)
         self._console = _Console(stream)
-        if log_width and not self._console.is_terminal:
-            self._console.width = log_width
 
     def line(self, *parts: Part, style: str = "") -> None:
         """Print one line, whatever ``parts`` contain. It is not wrapped: people grep lines."""
@@ -94,9 +82,11 @@ class Terminal(Plain):
         else:
             super().line(*parts)
 
-    def show(self, renderable: RenderableType) -> None:
-        """Print a table, or a group of tables and lines."""
-        self._console.print(renderable)
+    def headline(self, verdict: Verdict, text: str, following: str) -> None:
+        """Print the first sentence and the next step."""
+        self.line((verdict, f"bold {STYLES[verdict]}"), f": {text}")
+        if following:
+            self.line(("next", "bold"), f": {following}")
 
     def fitted(self, columns: Sequence[Column], rows: Sequence[Sequence[Part]]) -> None:
         """Print a table whose rows are one line each on this terminal.
@@ -169,9 +159,9 @@ def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
     return sum(widths[n] for n in shown) + GAP * (len(shown) - 1)
 
 
-def stdout(*, log_width: int | None = None) -> Terminal:
+def stdout() -> Terminal:
     """Return the terminal of results."""
-    return Terminal(sys.stdout, log_width=log_width)
+    return Terminal(sys.stdout)
 
 
 def stderr() -> Terminal:

@@ -15,8 +15,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from rich.table import Table
-from rich.text import Text
 
 import busbar.commands.explain
 from busbar import cli
@@ -24,7 +22,7 @@ from busbar.boundary import one_line, visible
 from busbar.engine.reading import Cause, Evidence, Note
 from busbar.engine.results import Outcome, Result
 from busbar.report.terminal import print_verdicts
-from busbar.terminal import Terminal
+from busbar.terminal import Column, Terminal
 from busbar.verdict import Verdict
 from tests.cases import cases
 
@@ -57,12 +55,7 @@ def test_each_way_to_print(text: str) -> None:
     terminal.line("a", text)
     terminal.line((text, "red"), text, style="bold")
     terminal.text(text)
-    table = Table(title=text, caption=text)
-    table.add_column(text, footer=text)
-    table.add_row(text)
-    table.add_row(Text(text))
-    terminal.show(table)
-    terminal.show(text)
+    terminal.fitted([Column(text)], [[text], [(text, "red")]])
     terminal.document({text: [text]})
     shown = stream.getvalue()
     assert not hidden(shown)
@@ -77,16 +70,6 @@ def test_every_character_is_shown_or_escaped() -> None:
         text = visible("".join(map(chr, range(first, first + 4096))))
         assert hidden(text) <= {"\t"}, hex(first)
         text.encode()
-
-
-def test_tables_stay_straight() -> None:
-    stream = io.StringIO()
-    table = Table()
-    table.add_column("x")
-    table.add_row("\x1b[2J")
-    table.add_row("plain text of more letters")
-    Terminal(stream).show(table)
-    assert len({len(line) for line in stream.getvalue().splitlines()}) == 1
 
 
 def test_json_is_read_back() -> None:

@@ -5,58 +5,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
+
+import yaml
 
 from busbar.engine.tool import Feature, tools
 
-_STACK = "the stack of the delivery"
-_PARTITION = "the partition, if the site declares it"
-FEATURES = {
-    "host": Feature("a stack without GPUs", "a stack without GPUs", _STACK, "a site without GPUs"),
-    "cuda": Feature("an NVIDIA GPU", "a stack for NVIDIA GPUs", _STACK, "a site with NVIDIA GPUs"),
-    "rocm": Feature("an AMD GPU", "a stack for AMD GPUs", _STACK, "a site with AMD GPUs"),
-    "cray": Feature(
-        "Cray MPICH", "a stack with Cray MPICH", _STACK, "a delivery with `stack: cray`"
-    ),
-    **{name: each for tool in tools().values() for name, each in tool.features.items()},
-    "collectives": Feature(
-        "an MPI with collectives on GPU buffers",
-        "MPI collectives that accept GPU buffers",
-        "the MPI; not Open MPI from wheels on GPUs",
-        "MPICH, Cray MPICH, or an Open MPI that was built with CUDA or ROCm",
-    ),
-    "parity": Feature(
-        "an image (--image)",
-        "a delivery that an image is compared with",
-        "`--image`",
-        "an image with `gpu_aware`, and a delivery on the host",
-    ),
-    "remote": Feature(
-        "a second node",
-        "more than one node",
-        "a partition with `nodes: 2` or more",
-        "a site with a cluster",
-    ),
-    "gpu": Feature("a GPU", "GPUs", "a partition with GPUs", "the node type in `site.yaml`"),
-    "pair": Feature(
-        "a second GPU",
-        "two GPUs in a node, or a node without GPUs",
-        "the partition",
-        "a node with a second GPU",
-    ),
-    "nvgpu": Feature("an NVIDIA GPU", "NVIDIA GPUs", "a partition with GPUs", "the same"),
-    "amdgpu": Feature("an AMD GPU", "AMD GPUs", "a partition with GPUs", "the same"),
-    "efa": Feature(
-        "EFA", "Elastic Fabric Adapter of AWS", _PARTITION, "`features` in `site.yaml`"
-    ),
-    "cxi": Feature("Slingshot", "Slingshot", _PARTITION, "the same"),
-    "ib": Feature("InfiniBand", "RDMA over InfiniBand", _PARTITION, "the same"),
-    "roce": Feature("RoCE", "RDMA over Ethernet", _PARTITION, "the same"),
-    "cpx": Feature(
-        "MI300X in compute mode CPX", "MI300X in compute mode CPX", _PARTITION, "the same"
-    ),
-}
-
-
+_OWN = yaml.safe_load(Path(__file__).with_name("features.yaml").read_text("utf-8"))
+FEATURES = {name: Feature(**row) for name, row in _OWN.items()}
+FEATURES |= {name: each for tool in tools().values() for name, each in tool.features.items()}
 _SHOWN = 4
 
 

@@ -12,6 +12,7 @@ from busbar.check.features import needs
 from busbar.check.names import short_name
 from busbar.delivery.environment import Environment, PartitionFacts
 from busbar.document import in_json
+from busbar.words import counted, grouped
 
 if TYPE_CHECKING:
     from reframe.core.pipeline import RegressionTest
@@ -102,22 +103,26 @@ def match(check: RegressionTest) -> Match:
 
 
 def lines(matches: Sequence[Match]) -> list[str]:
-    """Return the lines of ``busbar check --list``: what can run, then what cannot and why."""
+    """Return the lines of ``busbar check --list``: what can run, then why the others cannot."""
     runs = [
-        f"{m.short} [{', '.join(m.tags)}]: {', '.join(m.runs_in)}" for m in matches if m.runs_in
+        f"{m.short} [{', '.join(m.tags)}]: {', '.join(m.runs_in)}: {m.description}"
+        for m in matches
+        if m.runs_in
     ]
-    return runs + [f"not {m.short}: {m.reason}" for m in matches if not m.runs_in]
+    others = grouped((m.reason, m.short) for m in matches if not m.runs_in)
+    return runs + [f"not here, {reason}: {', '.join(names)}" for reason, names in others.items()]
 
 
 def skips(matches: Sequence[Match]) -> Iterator[str]:
     """Yield one line for all checks that lack features, and one for each other reason."""
     lacking = [match for match in matches if match.lacks]
     if lacking:
-        verb = "checks need" if len(lacking) > 1 else "check needs"
-        yield f"{len(lacking)} {verb} {needs(m.lacks for m in lacking)} (busbar check --list)"
+        verb = "need" if len(lacking) > 1 else "needs"
+        what = f"{counted(len(lacking), 'check')} {verb} {needs(m.lacks for m in lacking)}"
+        yield f"{what} (busbar check --list)"
     others = Counter(match.reason for match in matches if not match.lacks)
     for reason, count in others.items():
-        yield f"{count} check{'s' if count > 1 else ''} did not run: {reason}"
+        yield f"{counted(count, 'check')} did not run: {reason}"
 
 
 def _unmet(conditions: Sequence[str], features: Collection[str]) -> tuple[str, ...]:

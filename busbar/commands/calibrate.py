@@ -22,7 +22,7 @@ from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
 from busbar.site.calibration import load, write
 from busbar.site.load import ships
-from busbar.terminal import Table, stderr, stdout
+from busbar.terminal import Column, Part, stderr, stdout
 
 EXIT_REFUSED = 1
 _RUNS = 5
@@ -164,19 +164,16 @@ def _document(path: Path) -> CheckDocument:
 
 
 def _print(path: Path | None, lines: tuple[CalibratedSeries, ...]) -> None:
-    out = stdout(log_width=120)
-    table = Table(box=None, pad_edge=False)
-    for name in ("series", "readings", "typical", "spread", "of the model", ""):
-        justify: Any = "left" if name in ("series", "") else "right"
-        table.add_column(name, justify=justify, overflow="fold")
+    out = stdout()
+    names = ("series", "readings", "typical", "spread", "of the model", "")
+    rows: list[list[Part]] = []
     for line in lines:
         unit = "us" if line.series.kind == "latency_us" else "GB/s"
-        table.add_row(
-            *(line.name, str(line.readings), f"{line.typical:.4g} {unit}", f"{line.spread:.1%}"),
-            f"{line.model:.2f}" if line.model is not None else "no model",
-            f"no band: {line.refused}" if line.refused else "band",
-        )
-    out.show(table)
+        numbers = [str(line.readings), f"{line.typical:.4g} {unit}", f"{line.spread:.1%}"]
+        model = f"{line.model:.2f}" if line.model is not None else "no model"
+        end = f"no band: {line.refused}" if line.refused else "band"
+        rows.append([line.name, *numbers, model, end])
+    out.fitted([Column(name, right=name not in ("series", "")) for name in names], rows)
     for line in below_model(lines):
         out.line(f"below the model: {line.name}, {line.model:.2f} of it")
     if path:

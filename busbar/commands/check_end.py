@@ -24,6 +24,7 @@ from busbar.document import to_json
 from busbar.engine.check_document import CheckDocument
 from busbar.engine.results import Outcome
 from busbar.parse import numbers
+from busbar.report.headline import Headline
 from busbar.report.junit import junit
 from busbar.report.page import page_of, render
 from busbar.report.sections import Frame
@@ -87,7 +88,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
                 outcomes,
                 skipped,
                 stdout(),
-                headline=page.headline,
+                headline=_with_next_step(page.headline, state.model),
                 seconds=time.monotonic() - state.begun,
                 report=output / "report.html",
                 verbose=args.verbose,
@@ -103,6 +104,17 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
         if name
         else exit_status(document.verdict, require_bands=args.require_bands)
     )
+
+
+def _with_next_step(headline: Headline, site: Site | None) -> Headline:
+    """Say what to do after a run without a finding."""
+    if headline.next or not site:
+        return headline
+    if site.scheduler == "local":
+        step = "to test a cluster, busbar site detect --output DIR/NAME, then check --site NAME"
+    else:
+        step = f"busbar sweep run --site {site.name} compares all nodes with each other"
+    return replace(headline, next=step)
 
 
 def _write_metrics(file: Path | None, document: CheckDocument) -> None:

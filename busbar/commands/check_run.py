@@ -39,6 +39,7 @@ from busbar.site import Site
 from busbar.site.load import find
 from busbar.slurm.client import cancel_jobs, waiting_shown
 from busbar.terminal import stderr, stdout
+from busbar.words import counted
 
 
 def started(args: argparse.Namespace, reframe: ReFrame) -> int:
@@ -191,10 +192,10 @@ def _plan(
 
 def _place(target: Target) -> str:
     if target.allocation:
-        nodes = len(target.nodes)
-        return f", inside job {target.allocation.job} on its {nodes} node{'s' * (nodes > 1)}"
-    nodes = len(target.nodes) - len(target.untested)
-    return f", {nodes} node{'s' * (nodes > 1)}" if target.sweep else ""
+        nodes = counted(len(target.nodes), "node")
+        return f", inside job {target.allocation.job} on its {nodes}"
+    tested = counted(len(target.nodes) - len(target.untested), "node")
+    return f", {tested}" if target.sweep else ""
 
 
 def _tags(args: argparse.Namespace) -> tuple[str, ...]:

@@ -19,6 +19,12 @@ SITE = option("--site SITE", "name or directory of a site (default: detected)")
 SITE_NEEDED = option("--site SITE", "name or directory of a site", required=True)
 SITE_NAME = option("SITE", "name or directory of a site", dest="name")
 ANY_LANE = option("--lane LANE", "UCX lane: ucx-1.14 or ucx-current (default: any)")
+ENGINE = option(
+    "--engine",
+    "what copies between AMD GPUs: their DMA engines (sdma) or their compute units (kernel)"
+    " (default: that of the log, else the family's)",
+    choices=("sdma", "kernel"),
+)
 VERBOSE = option("-v, --verbose", "print every reading, reason and line of evidence")
 NAMES = option(
     "-n, --name NAME...",

@@ -10,7 +10,7 @@ from typing import Any
 
 from busbar import site as sites
 from busbar.arguments import option
-from busbar.commands.declare import ANY_LANE, JSON, SITE_NEEDED, command
+from busbar.commands.declare import ANY_LANE, ENGINE, JSON, SITE_NEEDED, command
 from busbar.commands.option_types import positive
 from busbar.document import to_json
 from busbar.errors import BusbarError
@@ -24,7 +24,7 @@ from busbar.expect.show import (
     FitCounts,
     MatrixDocument,
     PairAnswer,
-    matrix_table,
+    print_matrix,
     single,
 )
 from busbar.site.model import Site
@@ -62,12 +62,7 @@ def add_parser(subparsers: Any) -> None:
             "device (D) or host (H) buffers of sender and receiver (default: D D)",
             choices=BUFFERS,
         ),
-        option(
-            "--engine",
-            "what copies between AMD GPUs: their DMA engines (sdma) or their compute units"
-            " (kernel) (default: the family's)",
-            choices=["sdma", "kernel"],
-        ),
+        ENGINE,
         option("--algo", "algorithm (default: any)", choices=["ring", "tree", "nvls"]),
         option("--protocol NAME", "protocol of NCCL or RCCL: LL, LL128, Simple (default: any)"),
         option(
@@ -129,20 +124,15 @@ def _expect(args: argparse.Namespace) -> int:
         document = ExpectDocument(site=site.name, bench=args.bench, answer=answer)
         stdout().document(to_json(document), indent=2)
     else:
-        stdout().show(single(site, args.bench, answer))
+        for line in single(site, args.bench, answer):
+            stdout().line(line)
     return 0
 
 
 _ONLY_FOR = {
-    "src": "two GPUs",
-    "dst": "two GPUs",
-    "buffers": "two GPUs",
-    "engine": "two GPUs",
+    **dict.fromkeys(("src", "dst", "buffers", "engine"), "two GPUs"),
     "ranks": "several ranks",
-    "algo": "collectives",
-    "protocol": "collectives",
-    "plugin": "collectives",
-    "harness": "collectives",
+    **dict.fromkeys(("algo", "protocol", "plugin", "harness"), "collectives"),
 }
 """The benchmarks to which an option applies; other options apply to all benchmarks."""
 
@@ -182,7 +172,7 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
         document = MatrixDocument(site=site.name, bench=args.bench, counts=counts, pairs=rows)
         stdout().document(to_json(document), indent=2)
     else:
-        stdout().show(matrix_table(site, args.bench, answers))
+        print_matrix(site, args.bench, answers, stdout())
         stdout().line(counts.line)
     return 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from busbar import explain as causes
 from busbar.arguments import option
-from busbar.commands.declare import JSON, VERBOSE, command
+from busbar.commands.declare import ENGINE, JSON, VERBOSE, command
 from busbar.document import to_json
 from busbar.engine.run import Run
 from busbar.errors import BusbarError, suggestion
@@ -29,12 +29,7 @@ def add_parser(subparsers: Any) -> None:
         option("--cause ID", "print the page of a cause instead of reading files"),
         option("--site SITE", "site whose bands judge the readings (default: detected)"),
         option("--partition NAME", "partition that the job ran in (default: detected)"),
-        option(
-            "--engine",
-            "what copies between AMD GPUs: their DMA engines (sdma) or their compute units"
-            " (kernel) (default: detected)",
-            choices=("sdma", "kernel"),
-        ),
+        ENGINE,
         option(
             "--expect-version NAME=VERSION...",
             "a version that should run: nccl=2.28, cuda=12.2, ucx=1.14",

@@ -16,7 +16,11 @@ from busbar.history.events import Changes
 from busbar.history.importing import Imports
 from busbar.history.model import Change, HistoryShow, iso
 from busbar.history.store import HistoryList, Pruned
+from busbar.report.headline import of_news
+from busbar.report.news import news
 from busbar.terminal import Column, Part, stdout
+from busbar.verdict import Verdict
+from busbar.words import counted, names_text
 
 _MOST_CHANGES = 10
 _MOST_DIFFERENCES = 5
@@ -25,8 +29,7 @@ _MOST_DIFFERENCES = 5
 def imported(document: Imports) -> None:
     """Print what came of each file."""
     for each in document.files:
-        plural = "" if each.readings == 1 else "s"
-        new = f"{each.readings:,} new reading{plural}" if each.readings else "nothing new"
+        new = counted(each.readings, "new reading") if each.readings else "nothing new"
         stdout().line(f"{each.file}: {each.kind}, {new}")
 
 
@@ -50,7 +53,9 @@ def sources(document: HistoryList) -> None:
 def series(document: HistoryShow) -> None:
     """Print series."""
     if not document.series:
-        stdout().line("no series")
+        stdout().line(
+            "the history has no such series; next: busbar check, or busbar history import FILE"
+        )
         return
     columns = [Column("series"), Column("nights", right=True, rank=1), Column("last", rank=2)]
     columns += [Column(name, right=True) for name in ("reading", "median")]
@@ -88,12 +93,19 @@ def changes(document: Changes) -> None:
     """Print events."""
     out = stdout()
     if not document.events:
-        out.line(f"no change in {document.series} series of up to {document.nights} nights")
+        out.line(
+            f"pass: nothing changed in {document.series} series of up to {document.nights} nights"
+            if document.series
+            else "the history is empty; next: busbar check, or busbar history import FILE"
+        )
+    if worse := of_news(list(news(document.events))):
+        step = "see below what else changed then; if it is meant, busbar site calibrate accepts it"
+        out.headline(Verdict.DEGRADED, worse, step)
     for event in document.events:
         count = len(event.changes)
         shared = f": {', '.join(event.shared)}" if event.shared else ""
-        worse = sum(change.worse for change in event.changes)
-        counts = ((worse, "worse"), (count - worse, "better"))
+        bad = sum(change.worse for change in event.changes)
+        counts = ((bad, "worse"), (count - bad, "better"))
         moved = ", ".join(f"{n} series {what}" for n, what in counts if n) + shared
         out.line(f"{iso(event.since)[:10]}  {moved}", style="yellow" if event.worse else "green")
         for change in event.changes[:_MOST_CHANGES]:
@@ -105,8 +117,7 @@ def changes(document: Changes) -> None:
             out.line(f"  differs: {each.text} ({each.reason})")
         same = [each.name for each in event.differences if not each.weight and each.before]
         if same:
-            more = f" and {len(same) - 6} more" if len(same) > 6 else ""
-            out.line(f"  unchanged: {', '.join(same[:6])}{more}")
+            out.line(f"  unchanged: {names_text(same, 6)}")
         elif not changed and not event.drift:
             out.line("  provenance: none is stored for these nights")
 

@@ -15,7 +15,7 @@ from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
 from busbar.preflight.model import PreflightReport, Status
 from busbar.preflight.plan import Contents, make_plan
-from busbar.terminal import Table, Text, stdout
+from busbar.terminal import Column, stdout
 
 _COLOR = {Status.READY: "green", Status.SLOW: "yellow", Status.BROKEN: "red"}
 
@@ -76,18 +76,16 @@ def preflight(args: argparse.Namespace) -> int:
 
 def _show(report: PreflightReport) -> None:
     out = stdout()
-    table = Table(title=f"{report.image} on {report.site}")
-    for column in ("line", "verdict", "reason"):
-        table.add_column(column, overflow="fold", no_wrap=column != "reason")
+    verdict = (report.verdict, f"bold {_COLOR[report.verdict]}")
+    why = [f": {each.name}: {each.reason}" for each in report.lines if each.status == verdict[0]]
+    reason = "" if report.verdict is Status.READY else why[0]
+    out.line(verdict, f": {report.image} on {report.site}{reason}")
+    out.line(("next", "bold"), f": {report.command}")
     for line in report.lines:
-        reason = f"{line.reason}\n-> {line.remedy}" if line.remedy else line.reason
-        table.add_row(line.name, Text(line.status, _COLOR[line.status]), reason)
-    out.show(table)
-    origins = Table(title="libraries as the loader resolves them")
-    for column in ("library", "origin", "path in the container"):
-        origins.add_column(column, overflow="fold")
-    for library in report.libraries:
-        origins.add_row(library.name, library.origin, library.path)
-    out.show(origins)
-    out.line(f"verdict: {report.verdict}")
-    out.line(f"run: {report.command}")
+        out.line((line.status, _COLOR[line.status]), f" {line.name}: {line.reason}")
+        if line.remedy:
+            out.line(f"  remedy: {line.remedy}")
+    out.line("libraries as the loader resolves them:")
+    names = ("library", "origin", "path in the container")
+    rows = [[each.name, each.origin, each.path] for each in report.libraries]
+    out.fitted([Column(name) for name in names], rows)

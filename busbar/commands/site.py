@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,11 +22,12 @@ from busbar.document import to_json, written
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
 from busbar.site.load import find
-from busbar.terminal import Table, stderr, stdout
-from busbar.words import grouped
+from busbar.terminal import Column, Part, stderr, stdout
+from busbar.words import counted, grouped
 
 EXIT_FINDINGS = 1
-_COLUMNS = ("name", "GPUs", "fabric", "scheduler", "proof", "from")
+_NAMES = ("name", "GPUs", "fabric", "scheduler", "proof", "from")
+_COLUMNS = [Column(name, rank=rank) for rank, name in enumerate(_NAMES)]
 _BROKEN = "broken: "
 
 
@@ -99,21 +99,15 @@ def _list(args: argparse.Namespace) -> int:
     if args.json:
         stdout().document(to_json(rows), indent=2)
     else:
-        stdout().show(_listed(rows))
+        stdout().fitted(_COLUMNS, list(map(_cells, rows)))
         for note, names in grouped((row.note, row.name) for row in rows if row.note).items():
             stdout().line(f"{', '.join(names)}: {note}")
     return EXIT_FINDINGS if any(row.note.startswith(_BROKEN) for row in rows) else 0
 
 
-def _listed(rows: Sequence[ListedSite]) -> Table:
-    """Return a table in which each site has one line of a terminal."""
-    table = Table(box=None, pad_edge=False)
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold", no_wrap=column != "from")
-    for row in rows:
-        gpus = row.gpus.replace("NVIDIA ", "").replace("AMD Instinct ", "")
-        table.add_row(row.name, gpus, row.fabric, row.scheduler, row.proof, row.origin)
-    return table
+def _cells(row: ListedSite) -> list[Part]:
+    gpus = row.gpus.replace("NVIDIA ", "").replace("AMD Instinct ", "")
+    return [row.name, gpus, row.fabric, row.scheduler, row.proof, row.origin]
 
 
 def _row(name: str) -> ListedSite:
@@ -182,9 +176,7 @@ def _lint(args: argparse.Namespace) -> int:
     else:
         for finding in findings:
             stdout().line(str(finding))
-        stdout().line(
-            f"{len(names)} site{'s' if len(names) != 1 else ''}, {len(findings)} findings"
-        )
+        stdout().line(f"{counted(len(names), 'site')}, {counted(len(findings), 'finding')}")
     return EXIT_FINDINGS if findings else 0
 
 
@@ -219,8 +211,7 @@ def _detect(args: argparse.Namespace) -> int:
         else:
             for difference in compared:
                 stdout().line(str(difference))
-            plural = "s" if len(compared) != 1 else ""
-            stdout().line(f"{len(compared)} difference{plural} from {args.compare}")
+            stdout().line(f"{counted(len(compared), 'difference')} from {args.compare}")
         return EXIT_FINDINGS if compared else 0
     if args.output:
         file = write(site, args.output)

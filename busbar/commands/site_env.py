@@ -22,7 +22,7 @@ from busbar.site.family import Variable
 from busbar.site.manifests import provide
 from busbar.site.stacks import find_environment
 from busbar.site.tuning import lanes, profiles, refuse_unknown
-from busbar.terminal import Table, stdout
+from busbar.terminal import stdout
 
 _MODULES_HEAD = """\
 # SPDX-License-Identifier: MIT
@@ -136,12 +136,10 @@ def _print_lines(args: argparse.Namespace, chosen: Sequence[Variable]) -> None:
 
 
 def _print_table(site: str, chosen: Sequence[Variable], modes: Sequence[str]) -> None:
-    table = Table(title=f"environment of {site}")
-    for column in ("variable", "value", "reason", "source"):
-        table.add_column(column, no_wrap=column == "variable", overflow="fold")
+    stdout().line(f"environment of {site}", style="bold")
     for variable in chosen:
-        table.add_row(variable.name, variable.value, variable.reason, variable.source)
-    stdout().show(table)
+        stdout().line(f"{variable.name}={variable.value}")
+        stdout().line(f"  {variable.reason} ({variable.source})", style="dim")
     if modes:
         stdout().line(f"profiles (--profile): {', '.join(modes)}")
 

@@ -15,10 +15,11 @@ from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.rows import read_results
 from busbar.commands.declare import JSON, LIMIT, command, topology
 from busbar.commands.option_types import share
+from busbar.commands.sweep_report import NEXT_STEP, slow_text
 from busbar.document import to_json
 from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stdout
-from busbar.verdict import EXIT_UNJUDGED
+from busbar.verdict import EXIT_UNJUDGED, Verdict
 
 EXIT_FOUND = 1
 
@@ -84,6 +85,8 @@ def analyse(args: argparse.Namespace) -> int:
 
 def _print(found: analysis.Analysis) -> None:
     terminal = stdout()
+    if found.accused:
+        terminal.headline(Verdict.DEGRADED, slow_text(found.accused), NEXT_STEP)
     for one in found.accused:
         terminal.line((f"{one.kind} {one.id}", "bold red"), f": {one.evidence}")
     if not found.accused:

@@ -3,16 +3,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from busbar.cluster.measure.run import SweepOutcome
+from busbar.cluster.sweep.analyse import Accusation
 from busbar.cluster.sweep.document import GoneNode, RunAccusation, SweepRun
 from busbar.cluster.sweep.rows import PairState
 from busbar.slurm.hostlist import fold
 from busbar.terminal import stdout
-from busbar.verdict import STYLES, Verdict
+from busbar.verdict import Verdict
+from busbar.words import counted, names_text
 
 _SHOWN = 10
+NEXT_STEP = "test a slow node by itself: busbar check --site SITE --nodelist NODE"
 
 
 def document(outcome: SweepOutcome, verdict: Verdict, output: Path) -> SweepRun:
@@ -54,16 +58,23 @@ def unmeasured(outcome: SweepOutcome) -> list[str]:
     return list(missing | dict.fromkeys(pairs))
 
 
+def slow_text(accused: Sequence[Accusation]) -> str:
+    """Return what is slow, for the first sentence."""
+    names = [f"{one.kind} {one.id}" for one in accused]
+    return f"{names_text(names)} {'are' if names[1:] else 'is'} slow"
+
+
 def print_outcome(outcome: SweepOutcome, verdict: Verdict, output: Path) -> None:
     """Print the verdict on one screen."""
     terminal = stdout()
     analysis = outcome.analysis
     times = outcome.times
-    terminal.line(
-        (verdict.value, f"bold {STYLES[verdict]}"),
-        f": {len(outcome.nodes)} nodes in {times.rounds} rounds,"
-        f" {times.launch:.1f} s of launch and {times.measured:.1f} s of measurement",
-    )
+    accused = analysis.accused if analysis else ()
+    parts = [slow_text(accused)] if accused else []
+    parts += [f"{names_text(list(outcome.gone))} did not answer"] if outcome.gone else []
+    parts += ["wrong data arrived"] if outcome.wrong else []
+    parts += [counted(len(outcome.nodes), "node") + f" in {counted(times.rounds, 'round')}"]
+    terminal.headline(verdict, "; ".join(parts), NEXT_STEP if accused else "")
     _print_findings(outcome)
     if analysis and analysis.suspects:
         terminal.line(f"undecided: {len(analysis.suspects)} pairs; --json lists them")
@@ -73,7 +84,8 @@ def print_outcome(outcome: SweepOutcome, verdict: Verdict, output: Path) -> None
         terminal.line(f"ended early: {outcome.stopped}; --resume continues it")
     for note in analysis.notes if analysis else ():
         terminal.line(f"note: {note}")
-    terminal.line(f"results: {output}")
+    seconds = f"{times.launch:.1f} s of launch and {times.measured:.1f} s of measurement"
+    terminal.line(f"{seconds}; results: {output}")
 
 
 def _print_findings(outcome: SweepOutcome) -> None:
@@ -99,6 +111,5 @@ def _print_findings(outcome: SweepOutcome) -> None:
     if missing:
         nodes = [name for name in missing if name in outcome.nodes]
         others = [name for name in missing if name not in outcome.nodes]
-        names = [*([fold(nodes)] if nodes else []), *others[:_SHOWN]]
-        more = f" and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-        terminal.line(f"not measured: {', '.join(names)}{more}")
+        names = names_text([*([fold(nodes)] if nodes else []), *others], _SHOWN)
+        terminal.line(f"not measured: {names}")

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from busbar.document import in_json, written
 from busbar.expect.expectation import Expectation, NoExpectation, few_parameters
 from busbar.site.model import Proof, Site
-from busbar.terminal import Group, Table
+from busbar.terminal import Column, Terminal
 from busbar.units import format_bytes
 
 _OUTSIDE = "outside-known-range: no such run was measured; a reading below the band is unjudged"
@@ -150,42 +150,33 @@ class MatrixDocument:
     """One row for each ordered pair."""
 
 
-def single(site: Site, bench: str, answer: Answer) -> Group:
-    """Return the table of one answer, its path and its sources."""
+def single(site: Site, bench: str, answer: Answer) -> Iterator[str]:
+    """Yield one answer as a sentence, then its path and its sources."""
     size = f" at {format_bytes(answer.bytes)}" if answer.bytes else ""
-    table = Table(title=f"{bench} on {site.name}{size}", title_justify="left")
-    for name in _NUMBERS:
-        table.add_column(name, justify="right")
-    table.add_column("unit")
-    table.add_column("proof")
-    table.add_row(
-        *(_shown(answer.number(name)) for name in _NUMBERS),
-        answer.unit,
-        answer.proof,
-    )
-    lines = [f"path: {text}" for text in answer.path]
-    lines += [f"source: {text}" for text in answer.sources]
-    lines.append(f"no band: {answer.reason}" if answer.reason else answer.counts.line)
-    lines += [_OUTSIDE] if answer.outside_known_range else []
-    return Group(table, *lines)
+    limit, low, typical, high = (_shown(answer.number(name)) for name in _NUMBERS)
+    band = "no band is known" if answer.reason else f"typically {typical} ({low} to {high})"
+    head = f"{bench} on {site.name}{size}"
+    yield f"{head}: {band}, limit {limit} {answer.unit}; proof: {answer.proof}"
+    yield from (f"path: {text}" for text in answer.path)
+    yield from (f"source: {text}" for text in answer.sources)
+    yield f"no band: {answer.reason}" if answer.reason else answer.counts.line
+    yield from [_OUTSIDE] if answer.outside_known_range else []
 
 
-def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answer]) -> Group:
-    """Return the matrices of typical value and limit, a row per sender, and their sources."""
+def print_matrix(
+    site: Site, bench: str, answers: Mapping[tuple[int, int], Answer], out: Terminal
+) -> None:
+    """Print the matrices of typical value and limit, a row per sender, and their sources."""
     ends = sorted({end for pair in answers for end in pair})
     first = next(iter(answers.values()))
     size = f" at {format_bytes(first.bytes)}" if first.bytes else ""
     head = f"{bench} on {site.name}{size}, {first.unit}"
-    tables = []
+    columns = [Column(""), *(Column(str(end), right=True) for end in ends)]
     for name in ("typical", "limit"):
-        table = Table(title=f"{head}: {name}", title_justify="left")
-        table.add_column("from\\to", justify="right", no_wrap=True)
-        for end in ends:
-            table.add_column(str(end), justify="right", no_wrap=True)
-        for src in ends:
-            cells = [answers.get((src, dst)) for dst in ends]
-            table.add_row(str(src), *(_shown(c.number(name)) if c else "" for c in cells))
-        tables.append(table)
+        out.line(f"{head}: {name}, from GPU (row) to GPU (column)")
+        rows = [[answers.get((src, dst)) for dst in ends] for src in ends]
+        cells = [[_shown(c.number(name)) if c else "" for c in row] for row in rows]
+        out.fitted(columns, [[str(e), *row] for e, row in zip(ends, cells, strict=True)])
     reasons = sorted({answer.reason for answer in answers.values() if answer.reason})
     banded = [answer for answer in answers.values() if not answer.reason]
     proofs = sorted({answer.proof for answer in banded})
@@ -195,7 +186,8 @@ def matrix_table(site: Site, bench: str, answers: Mapping[tuple[int, int], Answe
     lines += [f"proof: {', '.join(proofs)}"] if proofs else []
     sources = sorted({source for answer in answers.values() for source in answer.sources})
     lines += [f"source: {source}" for source in sources]
-    return Group(*tables, *lines)
+    for line in lines:
+        out.line(line)
 
 
 def _shown(value: float | None) -> str:

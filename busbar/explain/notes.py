@@ -39,8 +39,12 @@ def notes(
 def _api_mismatch(context: Context) -> Iterator[Note]:
     facts = context.facts
     if mismatch := facts.first("ucx.api-mismatch"):
-        summary = f"MPI asks for UCX {mismatch['required']}, {mismatch['loaded']} is loaded from"
-        yield Note("ucx-api-mismatch", f"{summary} {mismatch['path']}", (mismatch.evidence,))
+        summary = (
+            f"MPI was built for UCX {mismatch['required']} and runs with {mismatch['loaded']};"
+            " these readings count; if jobs hang or crash, load the UCX that MPI was built for,"
+            f" not {mismatch['path']}"
+        )
+        yield Note("ucx-api-mismatch", summary, (mismatch.evidence,))
     library, headers = facts.first("ucx.info-library"), facts.first("ucx.info-headers")
     if library and headers and library["version"] != headers["version"]:
         summary = f"ucx_info was built with {headers['version']} and runs with"

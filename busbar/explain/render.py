@@ -10,12 +10,20 @@ from busbar.engine.reading import Cause, Evidence, Note, Reading
 from busbar.engine.verdicts import Judged, shortfall
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.redact import redact
-from busbar.terminal import Table, Terminal, Text
+from busbar.terminal import Column, Part, Terminal
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
 from busbar.words import counted, names_text
 
 _UNITS = {"bw": "GB/s", "busbw": "busbw GB/s", "latency_us": "us"}
+_COLUMNS = (
+    Column("size", right=True),
+    Column("", rank=3),
+    Column("measured", right=True),
+    Column("expected", right=True, rank=2),
+    Column("wrong", right=True, rank=1),
+    Column(" "),
+)
 _MOST_ROWS = 16
 _MOST_HOSTS = 4
 _WITHOUT_CAUSE = {
@@ -39,7 +47,8 @@ def print_explanations(
 
 def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
     verdict = explanation.verdict
-    out.line((verdict, f"bold {STYLES[verdict]}"), f": {redact(_sentence(explanation))}")
+    step = _next_step(explanation)
+    out.headline(verdict, redact(_sentence(explanation)), step)
     if ran := _what_ran(explanation):
         out.line(ran)
     if hosts := explanation.hosts:
@@ -47,9 +56,8 @@ def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
     for device in explanation.devices if verbose else ():
         out.line(f"  {device}", style="dim")
     for cause in explanation.causes:
-        _cause(cause, out, verbose)
-    if table := _table(explanation, None if verbose else _MOST_ROWS):
-        out.show(table)
+        _cause(cause, out, verbose, told=step)
+    _print_readings(explanation, out, None if verbose else _MOST_ROWS)
     shown_lines = {line for cause in explanation.causes for line in cause.evidence}
     for note in explanation.notes:
         if note.id == "site-recognised" and explanation.site and not verbose:
@@ -68,11 +76,14 @@ def _sentence(explanation: Explanation) -> str:
     worst_of = min(bad, key=lambda each: each.share)
     reading = worst_of.reading
     what = reading.operation or explanation.operation or explanation.tool
-    ranks = f" of {counted(explanation.ranks, 'rank')}" if explanation.ranks else ""
+    if explanation.ranks:
+        what += f" of {counted(explanation.ranks, 'rank')}"
+    if reading.source is not None:
+        what = f"rank {reading.source} to rank {reading.target}"
     beyond = worst_of.limit if worst_of.verdict is Verdict.IMPOSSIBLE else None
     unit = "us" if reading.kind == "latency_us" else "GB/s"
     missed = shortfall(reading.value, unit, reading.nbytes, edge=worst_of.bound, limit=beyond)
-    return ": ".join([f"{what}{ranks} {missed}", *why])
+    return ": ".join([f"{what} {missed}", *why])
 
 
 def _what_ran(explanation: Explanation) -> str:
@@ -93,12 +104,22 @@ def _what_ran(explanation: Explanation) -> str:
     return ", ".join(words)
 
 
-def _cause(cause: Cause, out: Terminal, verbose: bool) -> None:
+def _next_step(explanation: Explanation) -> str:
+    """Return the remedy of the first cause, or how to get a band to judge by."""
+    if explanation.causes:
+        return explanation.causes[0].remedy
+    if explanation.readings and not explanation.site:
+        return "name the machine with --site, for bands to judge by; busbar site list prints them"
+    return ""
+
+
+def _cause(cause: Cause, out: Terminal, verbose: bool, *, told: str) -> None:
     """Print the finding, the line that proves it and the remedy."""
     out.line(f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}", style="bold")
     for line in cause.evidence if verbose else cause.evidence[:1]:
         _evidence(line, cause.summary, out, whole=verbose)
-    out.line(f"  remedy: {cause.remedy}")
+    if cause.remedy != told:
+        out.line(f"  remedy: {cause.remedy}")
 
 
 def _note(note: Note, out: Terminal, shown: set[Evidence], verbose: bool) -> None:
@@ -129,8 +150,8 @@ def _around(text: str, summary: str) -> str:
     return f"{'...' if begin else ''}{part}{end}"
 
 
-def _table(explanation: Explanation, most: int | None) -> Table | None:
-    """Return a table with one line for each size, the last ``most``; None without a reading.
+def _print_readings(explanation: Explanation, out: Terminal, most: int | None) -> None:
+    """Print a table with one line for each size, the last ``most``.
 
     A line has all readings of one size that measure the same. There are none for ``algbw``.
     """
@@ -140,23 +161,20 @@ def _table(explanation: Explanation, most: int | None) -> Table | None:
             words = (reading.operation, reading.buffers, _UNITS[reading.kind])
             what = " ".join(word for word in words if word)
             groups.setdefault((reading.nbytes, what), []).append(reading)
-    table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
-    for heading in ("size", "", "measured", "expected", "wrong", ""):
-        table.add_column(heading, justify="left" if not heading else "right", no_wrap=True)
+    rows: list[list[Part]] = []
     judged = {id(each.reading): each for each in explanation.judged}
     shown = list(groups.items())
     for (nbytes, what), group in shown[-most:] if most else shown:
         found = [judged[id(reading)] for reading in group if id(reading) in judged]
         verdict = worst(each.verdict for each in found) if found else Verdict.PASS
         wrong = sum(reading.wrong for reading in group)
-        table.add_row(
-            *(format_bytes(nbytes), what, _values(group), _expected(found)),
-            str(wrong) if wrong else "",
-            Text(verdict, STYLES[verdict]) if verdict.is_problem else "",
-        )
+        ending: Part = (str(verdict), STYLES[verdict]) if verdict.is_problem else ""
+        cells = [format_bytes(nbytes), what, _values(group), _expected(found)]
+        rows.append([*cells, str(wrong) if wrong else "", ending])
+    if rows:
+        out.fitted(_COLUMNS, rows)
     if most and len(shown) > most:
-        table.caption = f"the last {most} of {len(shown)} lines; -v shows all"
-    return table if shown else None
+        out.line(f"the last {most} of {len(shown)} lines; -v shows all", style="dim")
 
 
 def _expected(judged: Sequence[Judged]) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +26,7 @@ _COLUMNS = (
     Column("mode", rank=5),
     Column("note", rank=4),
 )
+_MOST_FAULTS = 3
 _SEVERITIES = ("PASS", "INFO", "WARNING", "UNKNOWN", "CRITICAL")
 _STEPS: dict[GateAction, list[str]] = {
     "note": [],
@@ -38,7 +39,9 @@ _STEPS: dict[GateAction, list[str]] = {
 
 
 def show(result: GateDocument, screen: Plain) -> None:
-    """Print a line for each check that did not pass, how many did, and the reason of a drain."""
+    """Print what is wrong, a line for each check that did not pass, and the reason of a drain."""
+    verdict = (str(result.verdict), STYLES[result.verdict])
+    screen.line(verdict, f": {result.node}: {_sentence(result)}")
     rows: list[list[Part]] = [
         [
             (str(row.verdict), STYLES[row.verdict]),
@@ -51,15 +54,38 @@ def show(result: GateDocument, screen: Plain) -> None:
         screen.fitted(_COLUMNS, rows)
     for problem in result.problems:
         screen.line(f"not complete: {problem}")
+    if not result.site:
+        screen.line("next: busbar site list, then busbar gate --site NAME: it judges more")
     passed = sum(row.verdict is Verdict.PASS for row in result.checks)
     kind = "state only" if result.passive else "state and copies"
     site = f"site {result.site}" if result.site else "no site"
     screen.line(
-        *(f"{result.node}: ", (str(result.verdict), STYLES[result.verdict])),
-        f", {passed} of {len(result.checks)} checks pass, {kind}, {site}, {result.seconds:.1f} s",
+        f"{passed} of {len(result.checks)} checks pass, {kind}, {site}, {result.seconds:.1f} s"
     )
     if result.reason:
         screen.line(f"{DRAIN}{result.reason}")
+
+
+def _sentence(result: GateDocument) -> str:
+    faults = [row for row in result.checks if row.is_fault]
+    if faults:
+        parts = [
+            f"{row.check} {row.where}".strip()
+            + f" is {row.value}"
+            + f", not {row.band}" * bool(row.band)
+            for row in faults
+        ]
+        ending = "" if result.drain else "; the site only observes this: it may take jobs"
+        return "; ".join(parts[:_MOST_FAULTS]) + _more(parts) + ending
+    open_ = [f"{row.check}: {row.note}" for row in result.checks if row.verdict is Verdict.UNKNOWN]
+    open_ += result.problems
+    if open_:
+        return f"nothing is certain against it; {open_[0]}" + _more(open_, 1)
+    return "nothing speaks against it, it may take jobs"
+
+
+def _more(parts: Sequence[str], shown: int = _MOST_FAULTS) -> str:
+    return f"; and {len(parts) - shown} more" if len(parts) > shown else ""
 
 
 @dataclass(frozen=True)

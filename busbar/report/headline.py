@@ -13,20 +13,12 @@ from busbar.engine.results import Outcome, Result
 from busbar.engine.verdicts import shortfall
 from busbar.report.failures import Failure
 from busbar.report.fleet import Fleet
-from busbar.report.matrix import ends_of
 from busbar.report.news import News
-from busbar.report.rows import Namer, deciding
+from busbar.report.rows import Namer, collective_of, deciding, part_of
 from busbar.verdict import Verdict
 from busbar.words import counted, names_text
 
 _LONGEST_REASON = 160
-_COPIES = {
-    "to_gpu": "host memory to GPU {}",
-    "from_gpu": "GPU {} to host memory",
-    "local": "copies within GPU {}",
-}
-"""What the program ``memory`` measures, with the GPU."""
-_ENDS = {"D": "GPU", "H": "rank"}
 _OF_NODES = {
     Verdict.FAILED: "{} moved wrong data",
     Verdict.DEGRADED: "{} is slow",
@@ -62,10 +54,7 @@ def headline(
 
     ``failures`` has the worst first; ``series`` counts those of the history.
     """
-    worse = [each for each in news if each.worse and each.open]
-    changes = f"{worse[0].title} {worse[0].when}" if worse else ""
-    if changes and len(worse) > 1:
-        changes += f", and {counted(len(worse) - 1, 'change')} more for the worse"
+    changes = of_news(news)
     if failures:
         found = _of_failures(run, name, failures)
     elif run.outcomes:
@@ -81,6 +70,15 @@ def headline(
         return found
     first = (found.text, changes) if failures or sweep else (changes, found.text)
     return Headline("; ".join(first), found.next)
+
+
+def of_news(news: Sequence[News]) -> str:
+    """Return what became worse last and is not repaired; empty if nothing is."""
+    worse = [each for each in news if each.worse and each.open]
+    if not worse:
+        return ""
+    more = f", and {counted(len(worse) - 1, 'change')} more for the worse" if worse[1:] else ""
+    return f"{worse[0].title} {worse[0].when}{more}"
 
 
 def _of_failures(run: Snapshot, name: Namer, failures: Sequence[Failure]) -> Headline:
@@ -105,39 +103,20 @@ def _of_failures(run: Snapshot, name: Namer, failures: Sequence[Failure]) -> Hea
 
 
 def _of_reading(row: Result, check: str) -> str:
-    what = _part(row) or _collective(row) or check
+    what = part_of(row) or collective_of(row) or check
     edge = row.high if row.metric == "latency" else row.low
     limit = row.shown_limit if row.verdict is Verdict.IMPOSSIBLE else None
     missed = shortfall(row.value or 0, row.unit, row.bytes or 0, edge=edge, limit=limit)
     return f"{what} {missed}"
 
 
-def _part(row: Result) -> str:
-    """Return the part of the machine that a reading is of; empty if it is no pair of ends."""
-    kind, _, index = row.pair.partition(" ")
-    if kind in _COPIES:
-        return _COPIES[kind].format(index)
-    ends = ends_of(row)
-    buffers = row.buffers.split()
-    if not ends or len(buffers) != 2 or not set(buffers) <= _ENDS.keys():
-        return ""
-    return " to ".join(f"{_ENDS[b]} {end}" for b, end in zip(buffers, ends, strict=True))
-
-
-def _collective(row: Result) -> str:
-    series = row.series
-    if not series or series.kind != "busbw" or not series.ranks:
-        return ""
-    return f"{series.operation or series.bench} of {series.ranks} GPUs"
-
-
 def _of_passes(outcomes: Sequence[Outcome]) -> str:
     passed = sum(outcome.verdict is Verdict.PASS for outcome in outcomes)
     left = len(outcomes) - passed
     if not passed:
-        return f"{counted(left, 'check')} measured, no band is known"
-    text = f"no reading of {counted(passed, 'check')} is below its band"
-    return f"{text}, {counted(left, 'check')} without a band" if left else text
+        return f"{counted(left, 'check')} measured, nothing is known to compare with"
+    text = f"nothing is slower than expected in {counted(passed, 'check')}"
+    return f"{text}; {left} more had nothing to compare with" if left else text
 
 
 def of_sweep(fleet: Fleet) -> str:

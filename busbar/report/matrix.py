@@ -4,22 +4,20 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from busbar.engine.results import Result
 from busbar.report.curve import reading_text
+from busbar.report.rows import ends_of
 from busbar.report.scale import drawable, number
 from busbar.verdict import Verdict, worst
 
-_PAIR = re.compile(r"(?P<source>[0-9]{1,4})->(?P<target>[0-9]{1,4})")
 _STEPS = 5
 _LEAST_SPAN = 0.1
 """The shares that the colours span at least: noise of one percent must not look like a fault."""
 _LEAST_SPAN_WITHOUT_BAND = 0.4
 """Latencies of the pairs of a healthy node differ by a quarter (`tests/data/h100x4`)."""
-_MOST_ENDS = 64
 _WITH_NUMBERS = 8
 """Ends up to which a cell has room for its number."""
 _MOST_PLOT = 300
@@ -71,15 +69,6 @@ class MatrixPicture:
     worst: Verdict
     least: float
     """The share of its reference that the worst pair has."""
-
-
-def ends_of(row: Result) -> tuple[int, int] | None:
-    """Return the two ends of a reading between ranks; None for another reading."""
-    found = _PAIR.fullmatch(row.pair)
-    if not found or not drawable(row.value):
-        return None
-    source, target = int(found["source"]), int(found["target"])
-    return (source, target) if max(source, target) < _MOST_ENDS else None
 
 
 def matrix(title: str, results: Sequence[Result]) -> MatrixPicture | None:

@@ -165,7 +165,7 @@ def render_pages(page: Page) -> Iterator[tuple[str, str]]:
 
 
 def _rendered(template: str, **values: object) -> str:
-    environment = _environment()
+    environment = templates()
     style = environment.get_template("style.css.j2").render()
     script = environment.get_template("script.js.j2").render()
     return environment.get_template(template).render(
@@ -183,7 +183,8 @@ def _hash(text: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
+def templates() -> Environment:
+    """Return the templates of pages and pictures."""
     environment = Environment(
         loader=PackageLoader("busbar.report", "templates"),
         autoescape=True,

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 
 from busbar.check.names import short_name
 from busbar.engine.results import Outcome, Result
+from busbar.report.scale import drawable
 from busbar.terminal import Column, Part
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
@@ -24,6 +26,18 @@ COLUMNS = (
     Column("partition", rank=7),
     Column("verdict"),
 )
+_PAIR = re.compile(r"(?P<source>[0-9]{1,4})->(?P<target>[0-9]{1,4})")
+_MOST_ENDS = 64
+_COPIES = {
+    "one_core": "host memory, one core",
+    "all_cores": "host memory, all cores",
+    "to_gpu": "host memory to GPU {}",
+    "from_gpu": "GPU {} to host memory",
+    "local": "copies within GPU {}",
+}
+"""What the program ``memory`` measures, with the GPU."""
+_ENDS = {"D": "GPU", "H": "rank"}
+_MEMORY = {"D": "GPU memory", "H": "host memory"}
 _LONGEST_UNIT = len("GB/s")
 _LONGEST_SUFFIX = len("MiB")
 
@@ -48,9 +62,48 @@ def _place(outcome: Outcome) -> str:
     return "+".join(part for part in (outcome.partition, outcome.environment) if part)
 
 
+def ends_of(row: Result) -> tuple[int, int] | None:
+    """Return the two ends of a reading between ranks; None for another reading."""
+    found = _PAIR.fullmatch(row.pair)
+    if not found or not drawable(row.value):
+        return None
+    source, target = int(found["source"]), int(found["target"])
+    return (source, target) if max(source, target) < _MOST_ENDS else None
+
+
+def part_of(row: Result) -> str:
+    """Return the part of the machine that a reading is of; empty if it is no pair of ends."""
+    kind, _, index = row.pair.partition(" ")
+    if kind in _COPIES:
+        return _COPIES[kind].format(index)
+    ends = ends_of(row)
+    buffers = row.buffers.split()
+    if not ends or len(buffers) != 2 or not set(buffers) <= _ENDS.keys():
+        return ""
+    return " to ".join(f"{_ENDS[b]} {end}" for b, end in zip(buffers, ends, strict=True))
+
+
+def collective_of(row: Result) -> str:
+    """Return the collective that a reading is of, and of how many GPUs; else empty."""
+    series = row.series
+    if not series or series.kind != "busbw" or not series.ranks:
+        return ""
+    return f"{series.operation or series.bench} of {series.ranks} GPUs"
+
+
+def _in_words(row: Result) -> str:
+    """Return what a reading is of, without the letters and names that its tool has for it."""
+    if row.metric == "correctness":
+        return "data intact" if row.verdict is Verdict.PASS else "data"
+    memory = " to ".join(dict.fromkeys(_MEMORY.get(b, b) for b in row.buffers.split()))
+    what = part_of(row) or collective_of(row) or ", ".join(filter(None, (row.pair, memory)))
+    return f"{what}, latency".lstrip(", ") if row.metric == "latency" else what
+
+
 def rows_of_check(name: str, outcome: Outcome) -> list[list[Part]]:
     """Return one row for a whole check, with its worst reading."""
-    return [_cells(name, deciding(outcome), outcome.verdict, outcome)]
+    row = deciding(outcome)
+    return [_cells(name, row, outcome.verdict, outcome, reading=_in_words(row) if row else "")]
 
 
 def deciding(outcome: Outcome) -> Result | None:
@@ -66,7 +119,7 @@ def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:
     for rows in groups(outcome.results):
         verdict = worst(row.verdict for row in rows)
         row = min((row for row in rows if row.verdict is verdict), key=quality)
-        table.append(_cells(name, row, verdict, outcome, len(rows)))
+        table.append(_cells(name, row, verdict, outcome, count=len(rows)))
     return table
 
 
@@ -91,17 +144,23 @@ def quality(row: Result) -> float:
 
 
 def _cells(
-    name: str, row: Result | None, verdict: Verdict, outcome: Outcome, count: int = 1
+    name: str,
+    row: Result | None,
+    verdict: Verdict,
+    outcome: Outcome,
+    *,
+    count: int = 1,
+    reading: str = "",
 ) -> list[Part]:
     ending = (str(verdict), STYLES[verdict])
     if row is None:
         return [name, *[""] * (len(COLUMNS) - 2), ending]
-    reading = " ".join(part for part in (row.metric, row.buffers, row.pair) if part)
+    tools = " ".join(part for part in (row.metric, row.buffers, row.pair) if part)
     where = row.where + (f" (worst of {count})" if count > 1 else "")
     share = row.share_of_limit
     return [
         name,
-        reading,
+        reading or tools,
         _size(row.bytes),
         _measured(row),
         row.band_text,

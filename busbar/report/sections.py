@@ -14,8 +14,8 @@ from busbar.history.record import metric_of
 from busbar.report.bars import BarPicture, bar
 from busbar.report.curve import CurvePicture, curve
 from busbar.report.failures import repeat
-from busbar.report.matrix import MatrixPicture, ends_of, matrix
-from busbar.report.rows import namer, quality
+from busbar.report.matrix import MatrixPicture, matrix
+from busbar.report.rows import ends_of, namer, quality
 from busbar.report.trend import Trend
 from busbar.site.model import Site
 from busbar.units import format_bytes

@@ -13,16 +13,19 @@ from busbar.report.headline import Headline
 from busbar.report.rows import (
     COLUMNS,
     Namer,
+    ends_of,
     groups,
     namer,
     quality,
     rows_of_check,
     rows_of_readings,
 )
-from busbar.terminal import Terminal
+from busbar.terminal import Column, Part, Terminal
+from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
 from busbar.words import counted, grouped, names_text
 
+_FEWEST_GPUS, _MOST_GPUS = 3, 16
 _MAX_SHOWN = 3
 """Failures of one check, and lines of evidence of one cause, that are printed."""
 
@@ -40,9 +43,7 @@ def print_run(
     verbose: bool = False,
 ) -> None:
     """Print what was found in one sentence, then all that led to it; fit one screen."""
-    out.line((verdict, f"bold {STYLES[verdict]}"), f": {headline.text}")
-    if headline.next:
-        out.line(("next", "bold"), f": {headline.next}")
+    out.headline(verdict, headline.text, headline.next)
     print_verdicts(outcomes, out, verbose=verbose, told=headline.next)
     if verbose:
         for match in skipped:
@@ -78,11 +79,44 @@ def print_verdicts(
     name = namer(outcomes)
     rows_of = rows_of_readings if verbose else rows_of_check
     out.fitted(COLUMNS, [row for each in outcomes for row in rows_of(name(each), each)])
+    _print_pairs(outcomes, name, out)
     _print_reasons(outcomes, name, out, verbose=verbose)
     _print_causes(outcomes, name, out, verbose=verbose, told=told)
-    # Most notes apply to every check; their evidence is in the JSON only.
-    for text in dict.fromkeys(f"note {n.id}: {n.summary}" for o in outcomes for n in o.notes):
+    # Most notes apply to every check; their evidence is in the JSON only. The last line counts
+    # what has no band.
+    notes = [n for o in outcomes for n in o.notes if verbose or n.id != "no-band"]
+    for text in dict.fromkeys(f"note {n.id}: {n.summary}" for n in notes):
         out.line(text)
+
+
+def _print_pairs(outcomes: Sequence[Outcome], name: Namer, out: Terminal) -> None:
+    """Print the bandwidths between all GPUs of the node with the slowest pair, largest size."""
+    found = grouped(
+        ((-(row.bytes or 0), name(outcome), row.where), row)
+        for outcome in outcomes
+        for row in outcome.results
+        if row.buffers == "D D" and row.metric == "bandwidth" and ends_of(row)
+    )
+    matrices = {}
+    for key, rows in found.items():
+        pairs = {ends: row for row in rows if (ends := ends_of(row))}
+        gpus = sorted({gpu for pair in pairs for gpu in pair})
+        if _FEWEST_GPUS <= len(gpus) <= _MOST_GPUS:
+            matrices[key] = gpus, pairs
+    if not matrices:
+        return
+    largest = min(size for size, *_ in matrices)
+    keys = [key for key in matrices if key[0] == largest]
+    key = min(keys, key=lambda key: min(map(quality, matrices[key][1].values())))
+    (gpus, pairs), (size, check, where) = matrices[key], key
+    place = f" on {where}" if where else ""
+    out.line(f"GB/s from GPU (row) to GPU (column), {format_bytes(-size)}, {check}{place}")
+    columns = [Column(""), *(Column(str(gpu), right=True) for gpu in gpus)]
+    out.fitted(columns, [[str(a), *(_cell(pairs.get((a, b))) for b in gpus)] for a in gpus])
+
+
+def _cell(row: Result | None) -> Part:
+    return (f"{row.value:.4g}", STYLES[row.verdict]) if row and row.value else ""
 
 
 def _print_reasons(

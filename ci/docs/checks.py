@@ -21,49 +21,11 @@ from busbar.engine.assertions import ASSERTIONS as OF_LAUNCHES
 from .markdown import plain, quoted, table
 
 ROOT = Path(__file__).resolve().parents[2]
+_WORDS = yaml.safe_load(Path(__file__).with_name("checks.yaml").read_text("utf-8"))
+PARAMETERS, TAGS = _WORDS["parameters"], _WORDS["tags"]
 ASSERTIONS = {
-    **{
-        name: plain((each.__doc__ or "").partition("\n\n")[0])
-        for name, each in OF_LAUNCHES.items()
-    },
-    "dip": "The bandwidth does not fall after its peak as messages grow.",
-    "low": "No reading is below its band.",
-    "impossible": "No reading is above the limit of the links.",
-    "mode": "The log shows that the mode is in use.",
-    "gain": "The largest message gains from the mode what it should.",
-    "plugin": "NCCL's network plugin names the versions and the topology file of the site.",
-}
-PARAMETERS = {
-    "size_set": (
-        "The message sizes: `quick` (also sets the tags `gate` and `nightly`), `nightly` (tag"
-        " `nightly`: each power of two, with more repetitions), `full` (tag `full`: the range of"
-        " published runs)."
-    ),
-    "bench": "The benchmark of OSU.",
-    "buffers": "Memory of sender and receiver: device (`D`) or host (`H`).",
-    "collective": "The collective; `all` for all of them in one launch.",
-    "ranks": "GPUs of a node to use, one rank each; 0 for all.",
-}
-TAGS = {
-    "gate": (
-        "The default: data, transports, and few message sizes of each benchmark.",
-        "15 s on 2 idle cores without GPUs",
-    ),
-    "nightly": (
-        "`gate`, and each power of two for NCCL and RCCL, OSU over NCCL and RCCL, and the"
-        " comparison of an image with the host.",
-        "not yet measured on GPUs",
-    ),
-    "sweep": (
-        "Only the check `sweep`: all nodes of a partition in pairs. docs/sweep.md explains it.",
-        "2 minutes on 128 nodes by calculation",
-    ),
-    "full": (
-        "The message sizes of published runs, all GPUs of a node, and the modes of RCCL. Without"
-        " the checks of `gate`.",
-        "not yet measured on GPUs",
-    ),
-}
+    name: plain((each.__doc__ or "").partition("\n\n")[0]) for name, each in OF_LAUNCHES.items()
+} | _WORDS["assertions"]
 CHECKS_INTRO = """\
 # Checks
 

@@ -3,34 +3,15 @@
 
 from __future__ import annotations
 
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from pydoc import locate
 from typing import Any, NamedTuple
 
+import yaml
 from pydantic import ConfigDict
 
-from busbar.certify.contract import Contract
-from busbar.certify.record import AcceptanceRecord
-from busbar.certify.verify import Verification
-from busbar.check.calibrate import CalibrationResult
-from busbar.check.listing import Match
-from busbar.cluster.nightly.night import NightlyDocument
-from busbar.cluster.sweep.analyse import Analysis
-from busbar.cluster.sweep.document import SweepRun
-from busbar.commands.site import ListedSite
-from busbar.detect.compare import SiteDifference
-from busbar.document import ErrorDocument
-from busbar.engine.check_document import CheckDocument
-from busbar.expect.lint import LintFinding
-from busbar.expect.show import ExpectDocument, MatrixDocument
-from busbar.explain.model import Explanation
-from busbar.gate.findings import GateDocument
-from busbar.gate.output import NodeVerdictDocument
-from busbar.history.compare import Comparison
-from busbar.history.events import Changes
-from busbar.history.importing import Imports
-from busbar.history.model import HistoryShow
-from busbar.history.store import HistoryList, Pruned
-from busbar.job.judge import JobAnswer
-from busbar.preflight.model import PreflightReport
 from busbar.site.family import LaunchRule, OperatorStep
 from busbar.site.model import Site
 
@@ -70,37 +51,20 @@ class JsonDocument(NamedTuple):
         return head | schema_of(self.kind, self.mode)
 
 
-DOCUMENTS = (
-    JsonDocument("busbar-check/1", "busbar check --json", CheckDocument),
-    JsonDocument("busbar-check-list/1", "busbar check --list --json", list[Match]),
-    JsonDocument("busbar-explain/1", "busbar explain --json", Explanation | list[Explanation]),
-    JsonDocument("busbar-expect/1", "busbar expect --json", ExpectDocument | MatrixDocument),
-    JsonDocument("busbar-preflight/1", "busbar preflight --json", PreflightReport),
-    JsonDocument("busbar-gate/1", "busbar gate --json", GateDocument),
-    JsonDocument("busbar-nightly/1", "busbar nightly --json", NightlyDocument),
-    JsonDocument("busbar-nodeverdict/1", "busbar gate --nodeverdict", NodeVerdictDocument),
-    JsonDocument("busbar-job/1", "busbar job --json", JobAnswer),
-    JsonDocument("busbar-site-list/1", "busbar site list --json", list[ListedSite]),
-    JsonDocument("busbar-site/1", "busbar site show --json", ShownSite, mode="validation"),
-    JsonDocument("busbar-calibration/1", "busbar site calibrate --json", CalibrationResult),
-    JsonDocument("busbar-site-env/1", "busbar site env --json", dict[str, str]),
-    JsonDocument("busbar-site-lint/1", "busbar site lint --json", list[LintFinding]),
-    JsonDocument(
-        "busbar-site-compare/1", "busbar site detect --compare --json", list[SiteDifference]
-    ),
-    JsonDocument("busbar-changes/1", "busbar history changes --json", Changes),
-    JsonDocument("busbar-history-list/1", "busbar history list --json", HistoryList),
-    JsonDocument("busbar-history-show/1", "busbar history show --json", HistoryShow),
-    JsonDocument("busbar-history-compare/1", "busbar history compare --json", Comparison),
-    JsonDocument("busbar-history-import/1", "busbar history import --json", Imports),
-    JsonDocument("busbar-history-prune/1", "busbar history prune --json", Pruned),
-    JsonDocument("busbar-sweep/1", "busbar sweep analyse --json", Analysis),
-    JsonDocument("busbar-error/1", "every command with --json and exit status 2", ErrorDocument),
-    JsonDocument("busbar-sweep-run/1", "busbar sweep run --json", SweepRun),
-    JsonDocument("busbar-contract/1", "contract.yaml of busbar certify", Contract, "validation"),
-    JsonDocument("busbar-acceptance/1", "record.json of busbar certify run", AcceptanceRecord),
-    JsonDocument("busbar-certify-verify/1", "busbar certify verify --json", Verification),
-)
+Variables = dict[str, str]
+
+
+def documents() -> list[JsonDocument]:
+    """Return every document of documents.yaml."""
+    rows = yaml.safe_load(Path(__file__).with_name("documents.yaml").read_text("utf-8"))
+    found = []
+    for name, row in rows.items():
+        one: Any = reduce(or_, map(locate, row["kinds"]))
+        kind = {"list": list[one], "one or list": one | list[one]}.get(row.get("form"), one)
+        found.append(JsonDocument(name, row["command"], kind, row.get("mode", "serialization")))
+    return found
+
+
 JSON_INTRO = """\
 # JSON documents
 
@@ -117,7 +81,7 @@ document of `busbar site show --json`. The schemas are JSON Schema, draft 2020-1
 def json_page() -> str:
     """Every document with its schema and the keys of its objects."""
     rows, types, done = [], [], set[str]()
-    for document in DOCUMENTS:
+    for document in documents():
         schema = document.schema()
         name = getattr(document.kind, "__name__", "")
         link = f"[`{document.name}`](schemas/{document.file})"

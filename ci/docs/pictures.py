@@ -16,6 +16,9 @@ from busbar import cli
 
 PICTURES = {
     "explain.svg": "busbar explain tests/data/h20-roce/all_reduce_2x8_before.log",
+    "expect.svg": "busbar expect --site mi250x",
+    "gpu.svg": "busbar explain --site h200x4 busbar/demo/half-links.log.gz",
+    "sweep.svg": "busbar sweep analyse busbar/demo/sweep-64.jsonl --limit 50",
 }
 """File in ``docs/pictures`` -> command, run in the checkout."""
 _WIDTH = 110

@@ -12,10 +12,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+from .band import band_picture
 from .causes import causes_page
 from .checks import checks_page
 from .cli import cli_page
-from .documents import DOCUMENTS, json_page
+from .documents import documents, json_page
 from .environment import environment_page
 from .gate import gate_page
 from .licenses import licenses_page
@@ -45,13 +46,14 @@ def main() -> None:
     for name, page in PAGES.items():
         text = f"<!-- `make docs` writes this page; do not edit it. -->\n{page().rstrip()}\n"
         (directory / name).write_text(text, encoding="utf-8")
-    for document in DOCUMENTS:
+    for document in documents():
         text = json.dumps(document.schema(), indent=2) + "\n"
         (directory / "schemas" / document.file).write_text(text, encoding="utf-8")
     pictures = directory.parent / "pictures"
     pictures.mkdir(exist_ok=True)
     for name, command in PICTURES.items():
         (pictures / name).write_text(picture(command), encoding="utf-8")
+    (pictures / "band.svg").write_text(band_picture(), encoding="utf-8")
 
 
 if __name__ == "__main__":

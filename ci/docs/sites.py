@@ -18,7 +18,7 @@ INTRO = """\
 A site stands for a type of system; account, queues and names of ports differ.
 `busbar site show NAME` prints all facts of one, and
 `busbar site detect --like NAME --output DIR/MINE` copies it.
-[sites.md](../sites.md#expectations) explains the proof.
+[sites.md](../limit-and-band.md#the-rules-in-full) explains the proof.
 """
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Measure how well a sweep localises, and print the tables of docs/sweep.md.
+"""Measure how well a sweep localises, and print the tables of docs/sweep-method.md.
 
 ``python -m tests.bench.sweep_fleet [SEEDS]``; 100 seeds take half an hour of one core.
 """

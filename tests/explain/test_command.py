@@ -43,7 +43,7 @@ def test_text_names_cause_line_and_remedy(capsys: pytest.CaptureFixture[str]) ->
     assert text.startswith("failed: ")
     assert "cause ucx-not-selected (certain)" in text
     assert "mca_pml_ob1_send_request_schedule_once" in text
-    assert "remedy: Run with --mca pml ucx" in text
+    assert "next: Run with --mca pml ucx" in text
 
 
 def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -76,10 +76,10 @@ def test_cause_comes_first_and_each_size_has_one_line(capsys: pytest.CaptureFixt
     assert lines[0].startswith(
         "degraded: all_reduce of 4 ranks reaches 27.52 of 322.7 GB/s at 1 GiB"
     )
-    assert lines[1] == "nccl-tests 2.19.6, NCCL 2.28.3, all_reduce, 4 ranks, 1 node, site h200x4"
+    assert lines[2] == "nccl-tests 2.19.6, NCCL 2.28.3, all_reduce, 4 ranks, 1 node, site h200x4"
     order = [next(i for i, line in enumerate(lines) if word in line) for word in (
-        "degraded: ", "cause nccl-p2p-off", "NCCL_P2P_DISABLE=1 ",
-        "remedy:", "measured",
+        "degraded: ", "next: ", "cause nccl-p2p-off", "NCCL_P2P_DISABLE=1 ",
+        "measured",
     )]  # fmt: skip
     assert order == sorted(order)
     assert len([line for line in lines if "in place" in line]) == 6

@@ -126,7 +126,8 @@ def test_the_text_ends_with_the_reason(capsys: pytest.CaptureFixture[str]) -> No
     show(result(DOWN, GateFinding("gpu_ecc", Verdict.UNKNOWN, note="\x1b[31mred")), stdout())
     lines = capsys.readouterr().out.splitlines()
     assert lines[-1].startswith("drain: [node_problem] nic_state mlx5_0 down")
-    assert lines[-2] == "n1: failed, 0 of 2 checks pass, state and copies, site alpha, 1.5 s"
+    assert lines[-2] == "0 of 2 checks pass, state and copies, site alpha, 1.5 s"
+    assert lines[0] == "failed: n1: nic_state mlx5_0 is down, not active"
     assert "\x1b" not in "".join(lines)
 
 

@@ -32,7 +32,7 @@ from busbar.words import grouped
 
 Kind = Literal["node", "nic", "link", "uplink"]
 # The constants: value, meaning, and how to see what another value costs.
-#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
+#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep-method.md
 #   method  part of the method, with the reason above
 TOLERANCE = 0.1  # method: how far below the limit, or the fleet, a healthy pair may be
 _SMALLEST_LEAF = 3  # method: nodes of a leaf that can be slow as a whole
@@ -49,7 +49,7 @@ class Accusation:
     """``NODE``, ``NODE/NIC``, ``NODE/LINK`` for a link inside the node, ``NODE-NODE`` (a link),
     the name of a leaf switch (its uplinks), or ``LEAF-LEAF`` (the only path between leaves)."""
     kind: Kind
-    """What it is; docs/sweep.md explains each."""
+    """What it is; docs/sweep-method.md explains each."""
     evidence: str
     """The readings that prove it, in one sentence."""
     nodes: tuple[str, ...] = ()

@@ -26,7 +26,7 @@ from busbar.cluster.sweep.paths import MINORITY, Paths, model
 from busbar.cluster.sweep.uplinks import PATH, slow_uplinks, touching
 
 # The constants: value, meaning, and how to see what another value costs.
-#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
+#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep-method.md
 #   method  part of the method, with the reason above
 _FEW = 2  # fleets: slow ends that are faults, however small the fleet is, if most are well
 _MOST_SHARED = 4  # method: by so much the links of nodes exceed the uplinks of their leaf

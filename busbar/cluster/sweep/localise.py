@@ -37,7 +37,7 @@ from numpy.typing import NDArray
 from busbar.robust import DEVIATION
 
 # The constants: value, meaning, and how to see what another value costs.
-#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
+#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep-method.md
 #   method  part of the method, with the reason above
 FEWEST = 3  # method: pairs with different partners that an accusation needs
 ALPHA = 1e-3  # method: chance of a false accusation in one analysis

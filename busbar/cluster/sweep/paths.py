@@ -37,7 +37,7 @@ from busbar.cluster.sweep.localise import (
 )
 
 # The constants: value, meaning, and how to see what another value costs.
-#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
+#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep-method.md
 #   paths   python -m tests.bench.sweep_paths: the same on shared uplinks and mixed generations
 #   method  part of the method, with the reason above
 _LARGE = 30  # fleets: pairs of a round that have a rate of their own

@@ -26,7 +26,7 @@ from busbar.cluster.sweep.localise import (
 )
 
 # The constants: value, meaning, and how to see what another value costs.
-#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep.md
+#   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep-method.md
 #   method  part of the method, with the reason above
 PATH = 2  # method: leaves with one path between them
 _LEAST_PAIRS = 2  # method: crossing pairs of a leaf in a round, so that it is not one node
