@@ -119,12 +119,20 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown options here, where the known ones are known."""
-        found, unknown = super().parse_known_args(args, namespace)
+        # First, as argparse takes the value of an unknown option for an argument.
+        unknown = [] if self._subparsers else [*filter(self._is_unknown, args or ())]
+        if not unknown:
+            found, unknown = super().parse_known_args(args, namespace)
         if unknown:
             near = suggestion(unknown[0].partition("=")[0], self._option_string_actions)
             hint = f"; {near}" if near.startswith("did") else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
+
+    def _is_unknown(self, word: str) -> bool:
+        name = word.partition("=")[0]
+        known = any(each.startswith(name) for each in self._option_string_actions)
+        return len(name) > 2 and name.startswith("--") and not known
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -137,6 +145,8 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print ``message`` as one line, and exit with status 2."""
         see = "" if "did you mean" in message else f"; see {self.prog} --help"
+        if message.endswith("required: --site") or "IMAGE, --site" in message:
+            see = "; busbar site list prints the sites"
         self.exit(2, f"{self.prog}: error: {one_line(message)}{see}\n")
 
 

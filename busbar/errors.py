@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -59,7 +60,13 @@ def several(errors: Sequence[BusbarError]) -> BusbarError:
 def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return ``did you mean 'x'?`` if a known word is close, else ``otherwise``, or all words."""
     words = list(known)
-    close = get_close_matches(word, words, n=1)
-    if close:
-        return f"did you mean {close[0]!r}?"
+    plain = {_plain(each): each for each in reversed(words)}
+    begun = [each for each in plain if each.startswith(_plain(word)) and word]
+    if close := begun or get_close_matches(_plain(word), plain, n=1):
+        return f"did you mean {plain[close[0]]!r}?"
     return otherwise or f"known: {', '.join(words) or 'none'}"
+
+
+def _plain(word: str) -> str:
+    """Return what people remember of a name: not its case, hyphens and underscores."""
+    return re.sub(r"(?<=\w)[-_. ]", "", word.casefold())

@@ -51,7 +51,7 @@ def seconds(time: str | int | float) -> float:
         try:
             moment = datetime.fromisoformat(time.strip())
         except ValueError:
-            raise ValueError(f"time: {time[:40]!r} is not ISO 8601") from None
+            raise ValueError(f"time: {time[:40]!r} is not ISO 8601, as in 2026-01-31") from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         found = moment.timestamp()

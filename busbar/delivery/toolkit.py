@@ -30,5 +30,5 @@ def find_cuda() -> tuple[Path, Path]:
                 return header.parent, library.parent
     raise BusbarError(
         "no CUDA toolkit found in " + ", ".join(map(str, prefixes)),
-        hint="install it, or set CUDA_HOME to its prefix",
+        hint="install it, or set CUDA_HOME to its prefix; without NVIDIA GPUs, omit --site",
     )

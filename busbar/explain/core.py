@@ -40,6 +40,7 @@ from busbar.tools.nccl_tests.answer import columns_operation
 from busbar.tools.nccl_tests.read import rows_of
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
+from busbar.words import names_text
 
 
 def explain(
@@ -64,10 +65,8 @@ def explain(
     outputs = [output for output in outputs if not output.empty]
     if not any(output.known for output in outputs):
         raise BusbarError(
-            "no known tool output found",
-            where=", ".join(
-                [source.name for source in sources[:3]] + ["..."] * (len(sources) > 3)
-            ),
+            "no known tool output found" if outputs else "is empty",
+            where=names_text([source.name for source in sources]),
             hint="expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
             " MPI or Slurm, or a known error message",
         )

@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+"""Mistakes that people make: the message names the wrong word, the right one, and what to do."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LINES = Path(__file__).with_name("mistakes.tsv").read_text().splitlines()
+MISTAKES = [line.split("\t") for line in LINES if not line.startswith("#")]
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A directory with the files that the commands name."""
+    path = tmp_path_factory.mktemp("mistakes")
+    (path / "empty.log").touch()
+    (path / "prose.txt").write_text("hello\nthis is prose\n")
+    (path / "foo.txt").write_text("abc\n")
+    shutil.copy(ROOT / "tests/data/h200x4/osu_bw_healthy_a.log", path / "run.log")
+    shutil.copy(ROOT / "busbar/demo/sweep-64.jsonl", path / "results.jsonl")
+    site = (ROOT / "site/h200x4/site.yaml").read_text().replace("node_types", "node_tpyes")
+    (path / "typo").mkdir()
+    (path / "typo/site.yaml").write_text(site)
+    return path
+
+
+@pytest.mark.run
+@pytest.mark.parametrize(("command", "wrong", "right"), MISTAKES)
+def test_a_mistake(command: str, wrong: str, right: str, place: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "busbar", *shlex.split(command)],
+        cwd=place,
+        env={"PATH": "/usr/bin:/bin", "HOME": str(place), "BUSBAR_HISTORY": str(place)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (1, 2)  # 1: a finding of lint
+    assert "internal error" not in done.stderr
+    said = done.stdout + done.stderr
+    assert wrong in said
+    assert right in said
+
+
+def test_as_many_as_promised() -> None:
+    assert len(MISTAKES) >= 72
