@@ -7,11 +7,13 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 from functools import cache
 from itertools import permutations
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
+from jinja2 import Template
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from busbar import data
@@ -20,6 +22,7 @@ from busbar.errors import BusbarError, several, suggestion
 from busbar.expect import NoExpectation, Question, expect
 from busbar.expect.bounds import network
 from busbar.expect.expectation import Expectation
+from busbar.parse.tables import beside
 from busbar.site.load import link_classes, ships
 from busbar.site.model import CollectiveBench, Count, Name, Positive, Site
 from busbar.site.record import Record
@@ -29,29 +32,13 @@ from busbar.tools.nccl_tests.request import SIZES
 from busbar.units import format_bytes, parse_bytes
 
 Requirement = Literal["gate", "sweep", "check", "pairs", "collective", "soak", "same"]
-_KEYS: dict[str, tuple[str, ...]] = {
-    "gate": (),
-    "sweep": ("times", "at_least"),
-    "check": ("check", "file", "operation", "nodes", "bytes", "at_least", "at_most"),
-    "pairs": ("nodes", "bytes", "at_least"),
-    "collective": ("operation", "bytes", "nodes", "at_least"),
-    "soak": ("hours",),
-    "same": ("facts",),
-}
-"""The keys that each requirement can have."""
-_NEEDED = {"check": "check", "collective": "operation", "soak": "hours", "same": "facts"}
+_TABLES = beside(__file__)
+"""The keys that each requirement can have and must have, and the facts that nodes state."""
 _FIGURE = re.compile(
     r"(?:(?P<percent>\d+(?:\.\d+)?) ?% of )?(?P<of>low|typical|high|limit)"
     r"|(?P<value>\d+(?:\.\d+)?) ?(?P<unit>GB/s|us)",
     re.ASCII,
 )
-_OF_NODES = ("fabric_ofi", "sweep")
-"""Checks of several nodes whose names do not say so."""
-_FACTS = (
-    *("kernel", "driver", "cuda", "rocm", "mpi", "ucx", "lock_hash", "commit"),
-    *("image", "image_digest", "firmware.gpu", "firmware.nic", "firmware.host"),
-)
-_KINDS_OF_FACTS = ("firmware.", "nic.driver.", "link.", "lock.", "env.")
 _HOW = "write 95 % of typical, low, 80 % of limit or 400 GB/s; for a latency, 5 us"
 
 
@@ -141,7 +128,7 @@ class Clause(Record):
     @model_validator(mode="after")
     def _has_its_keys(self) -> Clause:
         """Refuse keys of another requirement, and a clause without what it is about."""
-        for name in sorted(self.model_fields_set - {"require", *_KEYS[self.require]}):
+        for name in sorted(self.model_fields_set - {"require", *_TABLES["keys"][self.require]}):
             raise ValueError(f"{self.require} has no {name}; remove the key")
         if self.require == "sweep" and [f.unit for f in self.figures] not in ([], ["GB/s"]):
             raise ValueError("a sweep is judged by one rate of a link; write at_least: 48 GB/s")
@@ -153,7 +140,7 @@ class Clause(Record):
                 raise ValueError(f"{wrong[0]} has another unit; write it as {key}")
         if any(Figure.parse(text).of in ("low", "limit") for text in self.at_most):
             raise ValueError("no latency is below its low or limit; write at_most: high, or 5 us")
-        needed = _NEEDED.get(self.require)
+        needed = _TABLES["needed"].get(self.require)
         if needed and not getattr(self, needed):
             raise ValueError(f"{self.require} needs {needed}; add the key")
         return self
@@ -251,8 +238,8 @@ def _wrong(
     if clause.require == "check":
         yield from _wrong_check(clause)
     for name in clause.facts if clause.require == "same" else ():
-        if name not in _FACTS and not name.startswith(_KINDS_OF_FACTS):
-            yield "facts", f"no node states {name!r}", suggestion(name, _FACTS)
+        if not any(fnmatchcase(name, known) for known in _TABLES["facts"]):
+            yield "facts", f"no node states {name!r}", suggestion(name, _TABLES["facts"])
     if clause.require == "collective" and _set_of(clause.bytes) is None:
         sizes = "1 MiB to 16 GiB in powers of two, or none"
         yield "bytes", f"nothing measures {format_bytes(clause.bytes or 0)}", f"name {sizes}"
@@ -270,7 +257,7 @@ def _wrong_check(clause: Clause) -> Iterator[tuple[str, str, str]]:
     elif name not in known_checks():
         hint = suggestion(name, known_checks(), "busbar check --list prints the names")
         yield "check", f"unknown check {clause.check!r}", hint
-    elif several != (name.endswith("_nodes") or name in _OF_NODES):
+    elif several != any(fnmatchcase(name, known) for known in _TABLES["of several nodes"]):
         what = f"{name} runs on {'one node' if several else 'several nodes'}"
         yield "nodes" if several else "check", what, f"write nodes: {1 if several else 2}"
 
@@ -336,42 +323,19 @@ def known_checks() -> frozenset[str]:
     )
 
 
-def template(site: Site, partition: str, nodes: int) -> str:
+def first(site: Site, partition: str, nodes: int) -> str:
     """Return a first contract for nodes of a partition, with what is known as comments."""
-    gpus = site.node_type(partition).gpus
-    counts = sorted({1, min(2, nodes), nodes})
-    lines = [
-        f"# Acceptance of {site.name}: see docs/certify.md. Each clause must hold.",
-        f"site: {site.name if ships(site) else site.directory}",
-        f"partition: {partition}",
-        "clauses:",
-        "  - require: gate",
-        *(["  - require: sweep", "    times: 3"] if nodes > 1 else []),
-        "  - require: pairs",
-    ]
-    lines += _figure_lines(site, partition, Clause(require="pairs")) if gpus else []
-    for count in counts if gpus else ():
-        lines += ["  - require: collective", "    operation: all_reduce", "    bytes: 1 GiB"]
-        lines += [f"    nodes: {count}"]
-        clause = Clause(require="collective", operation="all_reduce", bytes="1 GiB", nodes=count)
-        lines += _figure_lines(site, partition, clause)
-    if not gpus:
-        lines += ["  - require: check", "    check: gpu_aware"]
-    lines += [
-        "  - require: soak",
-        "    hours: 24",
-        "  - require: same",
-        '    facts: {driver: "", kernel: "", lock_hash: ""}',
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def _figure_lines(site: Site, partition: str, clause: Clause) -> Iterator[str]:
-    known = expected(site, partition, clause)
-    limit = f"limit {known.limit:.4g} GB/s" if known and known.limit else "no limit is known"
-    if isinstance(known, Expectation):
-        yield f"    # {limit}, typical {known.typical:.4g}, low {known.low:.4g} GB/s"
-        yield f"    at_least: {'low' if clause.require == 'pairs' else '95 % of typical'}"
-    else:
-        yield f"    # {limit}; {known.what if known else 'nothing is known'}: agree on a figure"
-        yield "    at_least: 70 % of limit"
+    counts = sorted({1, min(2, nodes), nodes}) if site.node_type(partition).gpus else []
+    words: dict[str, Any] = {"require": "collective", "operation": "all_reduce", "bytes": "1 GiB"}
+    clauses = [Clause(**words, nodes=count) for count in counts]
+    clauses[:0] = [Clause(require="pairs")] if counts else []
+    text = Path(__file__).with_name("contract.yaml.j2").read_text("utf-8")
+    template = Template(text, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
+    found: str = template.render(
+        site=site,
+        name=site.name if ships(site) else site.directory,
+        partition=partition,
+        nodes=nodes,
+        figures=[(clause, expected(site, partition, clause)) for clause in clauses],
+    )
+    return found

@@ -93,31 +93,25 @@ class Executor:
         return run(busbar("gate", f"--site={self.site}", "--json"), output / "0.json", log, None)
 
     def _sweep(self, nodes: tuple[str, ...], directory: Path) -> Ended:
-        output = directory / "sweep"
-        figures = (
-            f for each in self.contract.clauses if each.require == "sweep" for f in each.figures
-        )
-        limits = [f"--limit={figure.value:g}" for figure in figures]
-        where = [*self._where(nodes), *limits]
-        command = busbar("sweep", "run", "--json", *where, f"--output={output}")
-        return run(command, directory / SWEEP, directory / "sweep.log", None)
+        sweeps = [each for each in self.contract.clauses if each.require == "sweep"]
+        limits = [f"--limit={figure.value:g}" for each in sweeps for figure in each.figures]
+        return self._busbar("sweep", ["sweep", "run", "--json", *limits], nodes, directory, SWEEP)
 
     def _check(
         self, names: list[str], together: int, nodes: tuple[str, ...], directory: Path
     ) -> Ended:
-        named = [f"--name={name}" for name in names]
-        count = [f"--setvar=nodes={together}"] if together > 2 else []
-        files = {
-            Path(c.file).absolute() for c in self.contract.clauses if c.file and c.name in names
-        }
-        places = [f"--checks={each}" for each in (CHECKS, *sorted(files))] if files else []
-        output = f"--output={directory / 'check'}"
-        command = busbar("check", *self._where(nodes), *places, *named, *count, output)
-        return run(command, directory / "check.out", directory / "check.log", None)
+        words = ["check", *(f"--name={name}" for name in names)]
+        words += [f"--setvar=nodes={together}"] if together > 2 else []
+        clauses = [each for each in self.contract.clauses if each.file and each.name in names]
+        files = sorted({Path(each.file).absolute() for each in clauses})
+        words += [f"--checks={each}" for each in (CHECKS, *files)] if files else []
+        return self._busbar("check", words, nodes, directory, "check.out")
 
-    def _where(self, nodes: tuple[str, ...]) -> list[str]:
-        """Return the options that say on which nodes, and with which stack."""
-        site = f"--site={self.site}"
-        if not self.job:
-            return [site]
-        return [site, f"--nodelist={fold(nodes)}", *self.job.submission, *self.job.stack]
+    def _busbar(
+        self, name: str, words: list[str], nodes: tuple[str, ...], directory: Path, out: str
+    ) -> Ended:
+        """Run a command of Busbar on nodes, with the stack that was chosen."""
+        job = self.job
+        where = [f"--nodelist={fold(nodes)}", *job.submission, *job.stack] if job else []
+        command = busbar(*words, f"--site={self.site}", *where, f"--output={directory / name}")
+        return run(command, directory / out, directory / f"{name}.log", None)

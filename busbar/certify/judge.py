@@ -10,7 +10,7 @@ from functools import cached_property
 
 from busbar.certify.contract import Clause, Contract
 from busbar.certify.ledger import Ledger
-from busbar.certify.plan import Work, done, lacking, of_clause
+from busbar.certify.plan import Work, done, lacking, work_of
 from busbar.certify.readings import ClauseResult, State, judge_row, rows_of, share
 from busbar.engine.results import Result
 from busbar.slurm.hostlist import fold
@@ -37,7 +37,7 @@ class NodeEvent:
 
 def judge(contract: Contract, ledger: Ledger) -> tuple[ClauseResult, ...]:
     """Return what the runs of a record say of each clause."""
-    return tuple(_Judge(contract, ledger, clause).result() for clause in contract.clauses)
+    return tuple(_Judge(ledger, clause).result() for clause in contract.clauses)
 
 
 def account(ledger: Ledger) -> tuple[NodeEvent, ...]:
@@ -47,7 +47,7 @@ def account(ledger: Ledger) -> tuple[NodeEvent, ...]:
     still = {**ledger.set_aside, **ledger.places}
     for each in ledger.kept:
         known = {event.node for event in events if not event.repaired}
-        for node, why in ledger.faults(each).items():
+        for node, why in each.faults.items():
             if node not in known:
                 events.append(NodeEvent(node, why, each.run.begun))
         if each.run.kind == "repaired":
@@ -62,14 +62,13 @@ def account(ledger: Ledger) -> tuple[NodeEvent, ...]:
 
 @dataclass(frozen=True)
 class _Judge:
-    contract: Contract
     ledger: Ledger
     clause: Clause
 
     @cached_property
     def work(self) -> Work | None:
         """What measures the clause; None if any check does."""
-        return None if self.clause.require == "same" else of_clause(self.clause, self.contract)
+        return work_of(self.clause)
 
     def result(self) -> ClauseResult:
         clause = self.clause

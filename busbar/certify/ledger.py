@@ -60,6 +60,7 @@ class Kept:
 
     directory: Path
     run: CertifyRun
+    contract: Contract
 
     @cached_property
     def nodes(self) -> frozenset[str]:
@@ -77,8 +78,12 @@ class Kept:
         found = _or_none(read_sweep, self.directory / SWEEP)
         return found if isinstance(found, SweepRun) else None
 
-    def faults(self, contract: Contract) -> Iterator[tuple[str, str]]:
-        """Yield what speaks against a node, or against a place that is none."""
+    @cached_property
+    def faults(self) -> Mapping[str, str]:
+        """The first thing that speaks against each node, or against a place that is none."""
+        return dict(reversed([*self._faults()]))
+
+    def _faults(self) -> Iterator[tuple[str, str]]:
         gated = gate.read(self.directory / "gate", self.run.nodes)
         if self.run.kind in ("gate", "soak"):
             for node in self.run.nodes:
@@ -93,7 +98,7 @@ class Kept:
                 yield node if node in self.nodes else one.id, f"sweep: {one.evidence}"
             yield from ((pair, "sweep: wrong data") for pair in self.swept.wrong_data)
         if self.checked:
-            yield from against_nodes(contract.clauses, self.checked)
+            yield from against_nodes(self.contract.clauses, self.checked)
 
     @property
     def measured(self) -> bool:
@@ -117,7 +122,6 @@ class Ledger:
     directory: Path
     contract: Contract
     kept: list[Kept] = field(default_factory=list)
-    _faults: dict[Path, Mapping[str, str]] = field(default_factory=dict)
 
     @classmethod
     def load(cls, directory: Path, contract: Contract, *, clean: bool = False) -> Ledger:
@@ -125,7 +129,8 @@ class Ledger:
         ledger = cls(directory / "runs", contract)
         for each in sorted(ledger.directory.glob("*")):
             if (each / _FILE).exists():
-                ledger.kept.append(Kept(each, read_document(each / _FILE, _HINT, CertifyRun)))
+                run = read_document(each / _FILE, _HINT, CertifyRun)
+                ledger.kept.append(Kept(each, run, contract))
             elif clean:
                 shutil.rmtree(each)
         return ledger
@@ -180,15 +185,8 @@ class Ledger:
 
     def _add(self, directory: Path, run: CertifyRun) -> Kept:
         replace_file(directory / _FILE, json.dumps(to_json(run), indent=1) + "\n")
-        self.kept.append(Kept(directory, run))
+        self.kept.append(Kept(directory, run, self.contract))
         return self.kept[-1]
-
-    def faults(self, kept: Kept) -> Mapping[str, str]:
-        """Return what speaks against each node or place in a run: the first that it found."""
-        if kept.directory not in self._faults:
-            found = reversed(list(kept.faults(self.contract)))
-            self._faults[kept.directory] = dict(found)
-        return self._faults[kept.directory]
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -220,7 +218,7 @@ class Ledger:
     def against(self, node: str, kinds: Sequence[str] = ()) -> str:
         """Return the first fault of a node since its last repair, in runs of these kinds."""
         for each in self.since_repair(node):
-            why = self.faults(each).get(node, "")
+            why = each.faults.get(node, "")
             if why and (not kinds or each.run.kind in kinds):
                 return why
         return ""
@@ -240,6 +238,6 @@ class Ledger:
         return {
             place: why
             for each in self.kept[last:]
-            for place, why in self.faults(each).items()
+            for place, why in each.faults.items()
             if place not in nodes
         }

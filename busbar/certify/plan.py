@@ -48,19 +48,26 @@ class Work:
         return self.seconds or _SECONDS[self.kind] * self.times
 
 
+def work_of(clause: Clause) -> Work | None:
+    """Return the work that measures a clause; None if any check does."""
+    match clause.require:
+        case "gate":
+            return Work("gate")
+        case "sweep":
+            return Work("sweep", together=2, times=clause.times)
+        case "soak":
+            return Work("soak", seconds=(clause.hours or 0) * _HOUR_S)
+        case "same":
+            return None
+    return Work("check", clause.name, clause.nodes)
+
+
 def works(contract: Contract) -> list[Work]:
     """Return what the clauses need, each once, in the order in which it runs."""
-    clauses = contract.clauses
-    times = [clause.times for clause in clauses if clause.require == "sweep"]
-    checks = [Work("check", c.name, c.nodes) for c in clauses if c.name]
-    if not checks and any(c.require == "same" for c in clauses):
-        checks = [Work("check", "memory")]  # any check tells the facts of its nodes
-    soaks = [(clause.hours or 0) * _HOUR_S for clause in clauses if clause.require == "soak"]
-    found = [Work("gate")] if any(c.require == "gate" for c in clauses) else []
-    found += [Work("sweep", together=2, times=max(times))] if times else []
-    found += dict.fromkeys(checks)
-    found += [Work("soak", seconds=max(soaks))] if soaks else []
-    return found
+    found = list(dict.fromkeys(filter(None, map(work_of, contract.clauses))))
+    if any(c.require == "same" for c in contract.clauses) and not any(w.check for w in found):
+        found.append(Work("check", "memory"))  # any check tells the facts of its nodes
+    return sorted(found, key=lambda work: [*_SECONDS, "soak"].index(work.kind))
 
 
 def soaked(contract: Contract) -> list[str]:
@@ -111,16 +118,3 @@ def planned(contract: Contract, nodes: Sequence[str]) -> Iterator[str]:
 
 def _time(seconds: float) -> str:
     return f"{seconds / _HOUR_S:.3g} h" if seconds >= _HOUR_S else f"{seconds / 60:.2g} min"
-
-
-def of_clause(clause: Clause, contract: Contract) -> Work:
-    """Return the work that measures a clause."""
-    kinds = {"gate": "gate", "sweep": "sweep", "soak": "soak"}
-    kind = kinds.get(clause.require, "check")
-    return next(
-        each
-        for each in works(contract)
-        if each.kind == kind
-        and (not clause.name or each.check == clause.name)
-        and (not clause.name or each.together == clause.nodes)
-    )

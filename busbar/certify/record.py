@@ -12,9 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from busbar.boundary import replace_file, visible
+from busbar.boundary import replace_file
 from busbar.certify.contract import Contract
 from busbar.certify.judge import NodeEvent, account, judge, sentence
 from busbar.certify.ledger import Ledger
@@ -22,6 +20,7 @@ from busbar.certify.readings import ClauseResult
 from busbar.data import full_version
 from busbar.document import to_json, written
 from busbar.errors import BusbarError, file_error
+from busbar.report.page import templates
 from busbar.site import Site
 from busbar.site.calibration import CALIBRATION_FILE
 from busbar.site.load import SITE_FILE
@@ -176,12 +175,4 @@ def sign(directory: Path, key: Path) -> Path:
 
 def page(found: Acceptance) -> str:
     """Return the page for people."""
-    environment = Environment(
-        loader=PackageLoader("busbar.certify", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        finalize=lambda value: visible(value) if isinstance(value, str) else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("page.html.j2").render(found=found)
+    return templates().get_template("acceptance.html.j2").render(found=found)

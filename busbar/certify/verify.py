@@ -18,21 +18,8 @@ from markupsafe import escape
 
 from busbar.boundary import read_text, visible
 from busbar.certify import contract as contracts
+from busbar.certify import record as records
 from busbar.certify.ledger import Kept, Ledger
-from busbar.certify.record import (
-    CONTRACT,
-    LOCK,
-    NAMESPACE,
-    PAGE,
-    PREDICATE,
-    RECORD,
-    TYPE,
-    AcceptanceRecord,
-    acceptance,
-    page,
-    signatures,
-    subjects,
-)
 from busbar.check.snapshot import read
 from busbar.cluster.nightly import gate
 from busbar.document import read_document
@@ -78,7 +65,9 @@ class Verification:
 
 def verify(directory: Path, signers: Path | None = None) -> Verification:
     """Return whether a record supports its verdict; raise ``BusbarError`` if it is none."""
-    record: AcceptanceRecord = read_document(directory / RECORD, _HINT, AcceptanceRecord)
+    record: records.AcceptanceRecord = read_document(
+        directory / records.RECORD, _HINT, records.AcceptanceRecord
+    )
     signed, problems, unchecked = _signed(directory, signers)
     try:
         problems += _problems(directory, record)
@@ -95,39 +84,39 @@ def verify(directory: Path, signers: Path | None = None) -> Verification:
     )
 
 
-def _problems(directory: Path, record: AcceptanceRecord) -> Iterator[str]:
-    if (record.type, record.predicate_type) != (TYPE, PREDICATE):
-        yield f"{RECORD}: is no statement on an acceptance"
+def _problems(directory: Path, record: records.AcceptanceRecord) -> Iterator[str]:
+    if (record.type, record.predicate_type) != (records.TYPE, records.PREDICATE):
+        yield f"{records.RECORD}: is no statement on an acceptance"
         return
     try:
-        now = {each.name: each.digest for each in subjects(directory)}
+        now = {each.name: each.digest for each in records.subjects(directory)}
     except BusbarError as error:
         yield error.alone()
         return
     listed = {each.name: each.digest for each in record.subject}
     wrong = [name for name, digest in listed.items() if now.get(name) != digest]
     yield from (f"{name}: {'has changed' if name in now else 'is missing'}" for name in wrong)
-    lock = directory / LOCK
+    lock = directory / records.LOCK
     more = [
         *(now.keys() - listed.keys()),
-        *([LOCK] if lock.exists() and lock.stat().st_size else []),
+        *([records.LOCK] if lock.exists() and lock.stat().st_size else []),
     ]
     yield from (f"{name}: is not listed" for name in more)
     if wrong or more:
         return
-    contract = contracts.read(directory / CONTRACT)
+    contract = contracts.read(directory / records.CONTRACT)
     ledger = Ledger.load(directory, contract)
-    found, said = acceptance(contract, record.predicate.site, ledger), record.predicate
+    found, said = records.acceptance(contract, record.predicate.site, ledger), record.predicate
     for name in vars(found):
         if name != "busbar" and getattr(found, name) != getattr(said, name):
-            yield f"{RECORD}: says another {name} than the runs show"
-    shown = read_text(directory / PAGE)
+            yield f"{records.RECORD}: says another {name} than the runs show"
+    shown = read_text(directory / records.PAGE)
     if (
-        page(said) != shown
+        records.page(said) != shown
         if said.busbar == found.busbar
         else escape(visible(said.sentence)) not in shown
     ):
-        yield f"{PAGE}: shows something else than {RECORD}"
+        yield f"{records.PAGE}: shows something else than {records.RECORD}"
     ends = [*(seconds(each.run.begun) for each in ledger.kept[1:]), time.time()]
     for number, (kept, end) in enumerate(zip(ledger.kept, ends, strict=True), 1):
         if kept.directory.name != f"{number:04}-{kept.run.kind}":
@@ -140,23 +129,21 @@ def _problems(directory: Path, record: AcceptanceRecord) -> Iterator[str]:
 
 def _foreign(directory: Path, kept: Kept, site: str) -> Iterator[str]:
     """Yield the documents of a run that are of another time, site or node, or of two minds."""
-    begun = seconds(kept.run.begun)
+    begun, gated = seconds(kept.run.begun), gate.read(kept.directory / "gate", kept.run.nodes)
     last = begun + kept.run.seconds + _CLOCKS_S
-    for each in gate.read(kept.directory / "gate", kept.run.nodes).values():
-        where = f"{(kept.directory / 'gate').relative_to(directory)}: {each.node}"
-        if not begun - _CLOCKS_S <= seconds(each.time) <= last or each.site != site:
-            yield f"{where} is of {each.time} on {each.site}, the run of {kept.run.begun}"
+    place, results = kept.directory.relative_to(directory), f"check/{RESULTS_FILE}"
+    documents = [(f"gate: {node}", each.time, each.site) for node, each in gated.items()]
+    documents += [(results, kept.checked.time, kept.checked.site)] if kept.checked else []
+    for name, when, where in documents:
+        if not begun - _CLOCKS_S <= seconds(when) <= last or where != site:
+            yield f"{place}/{name} is of {when} on {where}, the run of {kept.run.begun}"
+    for node, each in gated.items():
         bad = [row.check for row in each.checks if row.verdict.is_problem]
         if bad and each.verdict is Verdict.PASS:
-            yield f"{where} passes, but its {bad[0]} does not"
-    if checked := kept.checked:
-        where = str((kept.directory / "check" / RESULTS_FILE).relative_to(directory))
-        if not begun - _CLOCKS_S <= seconds(checked.time) <= last or checked.site != site:
-            text = f"is of {checked.time} on {checked.site}, the run of {kept.run.begun}"
-            yield f"{where}: {text}"
-        nodes = {node for row in checked.results for node in row.where.split(",") if node}
-        if other := sorted(nodes - kept.nodes):
-            yield f"{where}: has readings of {other[0]}, on which it did not run"
+            yield f"{place}/gate: {node} passes, but its {bad[0]} does not"
+    rows = kept.checked.results if kept.checked else ()
+    if other := {node for row in rows for node in row.where.split(",") if node} - kept.nodes:
+        yield f"{place}/{results}: has readings of {min(other)}, on which it did not run"
 
 
 def _logs(directory: Path, output: Path) -> Iterator[str]:
@@ -204,10 +191,10 @@ def _signed(directory: Path, signers: Path | None) -> tuple[list[str], list[str]
     signed, wrong = [], []
     with file_error("cannot be read", signers):
         _ = signers and signers.read_bytes()
-    text = (directory / RECORD).read_bytes()
-    found = signatures(directory)
+    text = (directory / records.RECORD).read_bytes()
+    found = records.signatures(directory)
     if len(found) > _MOST_PARTIES:
-        return [], [f"{RECORD}: has {len(found)} signatures"], ""
+        return [], [f"{records.RECORD}: has {len(found)} signatures"], ""
     for path in found:
         try:
             _refuse_other_form(path)
@@ -241,6 +228,8 @@ def _signer(signature: Path, text: bytes, signers: Path | None) -> str:
         return done.stdout.decode(errors="replace").strip()
 
     if not signers:
-        return keygen("check-novalidate", "-n", NAMESPACE).splitlines()[0]
+        return keygen("check-novalidate", "-n", records.NAMESPACE).splitlines()[0]
     holder = keygen("find-principals", "-f", str(signers)).splitlines()[0]
-    return keygen("verify", "-n", NAMESPACE, "-f", str(signers), "-I", holder).splitlines()[0]
+    return keygen(
+        "verify", "-n", records.NAMESPACE, "-f", str(signers), "-I", holder
+    ).splitlines()[0]

@@ -14,33 +14,23 @@ from busbar import site as sites
 from busbar.arguments import option
 from busbar.boundary import output_directory, replace_file
 from busbar.certify import contract as contracts
-from busbar.certify.contract import Contract
+from busbar.certify import record as records
 from busbar.certify.execute import Executor
 from busbar.certify.ledger import Ledger
 from busbar.certify.plan import planned
-from busbar.certify.record import (
-    RECORD,
-    Acceptance,
-    AcceptanceRecord,
-    acceptance,
-    begin,
-    sign,
-    write,
-)
 from busbar.certify.verify import Verification, verify
 from busbar.check.processes import Interruption
 from busbar.check.surroundings import own, refuse_without_space
 from busbar.cluster.nightly.night import Night
 from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.stages import NightJob
-from busbar.commands.cluster_options import choice_of, tell
+from busbar.commands.cluster_options import choice_of, tell, wish_of
 from busbar.commands.declare import JOB, JSON, SITE_NEEDED, STACK, command, group, output
 from busbar.document import to_json
 from busbar.errors import BusbarError, file_error, suggestion
-from busbar.site.model import Site
 from busbar.slurm.client import scheduler_of
 from busbar.slurm.hostlist import expand
-from busbar.slurm.options import Grant, Wish, granted, partition_of
+from busbar.slurm.options import granted, partition_of
 from busbar.terminal import stdout
 
 EXIT_REFUSED, EXIT_UNCHECKED = 1, 3
@@ -63,11 +53,7 @@ def add_parser(subparsers: Any) -> None:
         run,
         option("--contract FILE", "the contract", required=True),
         option("--plan", "print what will run and how long it takes, and exit"),
-        option(
-            "--repaired NODES",
-            "repeat what concerns these nodes, which were set aside: n[3-8],n12",
-            default="",
-        ),
+        option("--repaired NODES", "repeat what concerns these nodes: n[3-8],n12", default=""),
         option("--key FILE", _KEY),
         option("--redact", "mask serial numbers, UUIDs and GUIDs of devices in the evidence"),
         output("busbar-acceptance", "directory of the record; all nodes mount it"),
@@ -76,23 +62,11 @@ def add_parser(subparsers: Any) -> None:
         JSON,
     )
     command(actions, countersign, _RECORD, option("--key FILE", _KEY, required=True), name="sign")
-    command(
-        actions,
-        check,
-        _RECORD,
-        option(
-            "--signers FILE",
-            "who may sign: the allowed signers of ssh-keygen; without it only keys are named",
-        ),
-        JSON,
-        name="verify",
-    )
-    command(
-        actions,
-        diff,
-        option("OLD", "directory of the earlier record", type=Path),
-        option("NEW", "directory of the later record", type=Path),
-    )
+    signers = option("--signers FILE", "who may sign: the allowed signers of ssh-keygen")
+    command(actions, check, _RECORD, signers, JSON, name="verify")
+    old = option("OLD", "directory of the earlier record", type=Path)
+    new = option("NEW", "directory of the later record", type=Path)
+    command(actions, diff, old, new)
 
 
 def init(args: argparse.Namespace) -> int:
@@ -113,7 +87,7 @@ def init(args: argparse.Namespace) -> int:
     if args.output.exists():
         raise BusbarError("is there already", where=str(args.output), hint="choose --output")
     with file_error("cannot be written", args.output):
-        replace_file(args.output, contracts.template(site, partition.name, partition.nodes))
+        replace_file(args.output, contracts.first(site, partition.name, partition.nodes))
     stdout().line(f"contract: {args.output}; next: agree on its figures, then busbar certify run")
     return 0
 
@@ -135,7 +109,9 @@ def run(args: argparse.Namespace) -> int:
         busbar certify run --contract contract.yaml --output /shared/acceptance --repaired n17
     """
     contract, site = contracts.load(args.contract)
-    grant = _granted(args, contract, site)
+    args.partition = args.partition or contract.partition or ""
+    wish = wish_of(args)
+    grant = granted(site, wish, one=True) if scheduler_of(site.scheduler).has_nodes else None
     nodes = grant.usable if grant else (socket.gethostname().partition(".")[0],)
     for line in planned(contract, nodes):
         (stdout().line if args.plan else tell)(line)
@@ -149,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
     directory = output_directory(args.output, "--output").resolve()
     with own(directory):
         refuse_without_space(directory)
-        begin(directory, args.contract, site)
+        records.begin(directory, args.contract, site)
         ledger = Ledger.load(directory, contract, clean=True)
         if not ledger.kept:
             who = f"{getpass.getuser()} on {socket.gethostname()}"
@@ -157,30 +133,17 @@ def run(args: argparse.Namespace) -> int:
         if args.repaired:
             ledger.note("repaired", _repaired(args.repaired, ledger))
         name = str(site.directory or site.name)
-        job = _job(args, directory, name, grant) if grant else None
+        job = NightJob(Night(directory), name, grant, wish, choice_of(args)) if grant else None
         with interruption.held():
             Executor(contract, name, job, interruption, tell, args.redact).run(ledger)
             if interruption.name:
                 interruption.finish()
-            found = acceptance(contract, site.name, ledger)
-            record = write(directory, found)
+            found = records.acceptance(contract, site.name, ledger)
+            record = records.write(directory, found)
             if args.key and not interruption.name:
-                sign(directory, args.key)
+                records.sign(directory, args.key)
             _print(args, directory, record)
         return interruption.status if interruption.name else _status(found)
-
-
-def _granted(args: argparse.Namespace, contract: Contract, site: Site) -> Grant | None:
-    if not scheduler_of(site.scheduler).has_nodes:
-        return None
-    partition = args.partition or contract.partition or ""
-    wish = Wish(partition, "", args.reservation, args.sbatch, args.max_pending)
-    return granted(site, wish, one=True)
-
-
-def _job(args: argparse.Namespace, directory: Path, site: str, grant: Grant) -> NightJob:
-    wish = Wish("", "", args.reservation, args.sbatch, args.max_pending)
-    return NightJob(Night(directory), site, grant, wish, choice_of(args))
 
 
 def _repaired(text: str, ledger: Ledger) -> list[str]:
@@ -193,12 +156,12 @@ def _repaired(text: str, ledger: Ledger) -> list[str]:
     return names
 
 
-def _status(found: Acceptance) -> int:
+def _status(found: records.Acceptance) -> int:
     states = {each.state for each in found.clauses}
     return EXIT_REFUSED if "not met" in states else EXIT_UNCHECKED * ("not measured" in states)
 
 
-def _print(args: argparse.Namespace, directory: Path, record: AcceptanceRecord) -> None:
+def _print(args: argparse.Namespace, directory: Path, record: records.AcceptanceRecord) -> None:
     if args.json:
         stdout().document(to_json(record))
         return
@@ -209,7 +172,7 @@ def _print(args: argparse.Namespace, directory: Path, record: AcceptanceRecord) 
     for event in found.account:
         end = f"repaired {event.repaired}" if event.repaired else "set aside; --repaired tests it"
         stdout().line(f"  {event.node}: {event.fault}; {end}")
-    stdout().line(f"record: {directory / RECORD}")
+    stdout().line(f"record: {directory / records.RECORD}")
 
 
 def countersign(args: argparse.Namespace) -> int:
@@ -228,7 +191,7 @@ def countersign(args: argparse.Namespace) -> int:
     if not found.supported:
         _print_verification(found)
         return EXIT_REFUSED
-    stdout().line(f"signature: {sign(args.directory, args.key)}")
+    stdout().line(f"signature: {records.sign(args.directory, args.key)}")
     return 0
 
 
@@ -282,15 +245,15 @@ def diff(args: argparse.Namespace) -> int:
     return int(worse)
 
 
-def _said(directory: Path) -> Acceptance:
+def _said(directory: Path) -> records.Acceptance:
     found = verify(directory)
     if not found.supported:
         raise BusbarError(found.sentence, where=str(directory), hint="busbar certify verify")
     contract = contracts.read(directory / "contract.yaml")
-    return acceptance(contract, "", Ledger.load(directory, contract))
+    return records.acceptance(contract, "", Ledger.load(directory, contract))
 
 
-def _differences(old: Acceptance, new: Acceptance) -> Iterator[tuple[str, bool]]:
+def _differences(old: records.Acceptance, new: records.Acceptance) -> Iterator[tuple[str, bool]]:
     before = {each.clause: each for each in old.clauses}
     for each in new.clauses:
         earlier = before.pop(each.clause, None)

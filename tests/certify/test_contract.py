@@ -148,7 +148,7 @@ def test_a_site_or_partition_that_is_not_there(tmp_path: Path, key: str) -> None
 def test_the_first_contract_of_each_site_is_valid(tmp_path: Path, name: str) -> None:
     site = sites.load(name)
     file = tmp_path / "contract.yaml"
-    file.write_text(contracts.template(site, site.partitions[0].name, site.partitions[0].nodes))
+    file.write_text(contracts.first(site, site.partitions[0].name, site.partitions[0].nodes))
     contract, _ = contracts.load(file)
     *lines, last = planned(contract, ["n0", "n1"])
     assert len(lines) >= 3
