@@ -74,11 +74,15 @@ class Terminal(Plain):
         self._console = _Console(stream)
 
     def line(self, *parts: Part, style: str = "") -> None:
-        """Print one line, whatever ``parts`` contain. It is not wrapped: people grep lines."""
+        """Print one line, whatever ``parts`` contain.
+
+        It is wrapped on a terminal only: people grep lines.
+        """
         pieces = [(part, "") if isinstance(part, str) else part for part in parts]
-        if style or any(style_of for _, style_of in pieces):
+        wraps = self._stream.isatty()
+        if style or wraps or any(style_of for _, style_of in pieces):
             shown = ((one_line(text), style_of) for text, style_of in pieces)
-            self._console.print(Text.assemble(*shown, style=style), soft_wrap=True)
+            self._console.print(Text.assemble(*shown, style=style), soft_wrap=not wraps)
         else:
             super().line(*parts)
 

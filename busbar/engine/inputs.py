@@ -14,9 +14,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, TypeAlias, cast
+from typing import BinaryIO, TypeAlias, cast
 
 from busbar.errors import BusbarError
+from busbar.parse.tables import beside
 from busbar.parse.text import Source
 
 STDIN = "-"
@@ -34,32 +35,7 @@ _CONTROL = bytes(set(range(32)) - set(b"\0\t\n\r\b\f\v\x1b\x07")) + b"\x7f"
 _Text: TypeAlias = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 
 
-class _Format(NamedTuple):
-    """A format that is not read, by its first bytes."""
-
-    magic: bytes
-    name: str
-    hint: str
-    offset: int = 0
-
-
-_UNPACK = "unpack it and name the files of the job"
-_FORMATS = (
-    _Format(b"\x28\xb5\x2f\xfd", "compressed by zstd", "zstd -dc {} | busbar explain -"),
-    _Format(b"\x04\x22\x4d\x18", "compressed by lz4", "lz4 -dc {} | busbar explain -"),
-    _Format(b"\x1f\x9d", "compressed by compress", "uncompress -c {} | busbar explain -"),
-    _Format(b"ustar", "a tar archive", f"{_UNPACK}: tar -xf {{}}", 257),
-    _Format(b"PK\x03\x04", "a zip archive", f"{_UNPACK}: unzip {{}}"),
-    _Format(b"7z\xbc\xaf\x27\x1c", "a 7z archive", f"{_UNPACK}: 7z x {{}}"),
-    _Format(b"\x7fELF", "a program or core file (ELF)", ""),
-    _Format(b"%PDF-", "a PDF document", ""),
-    _Format(b"\x89PNG", "an image (PNG)", ""),
-    _Format(b"\xff\xd8\xff", "an image (JPEG)", ""),
-    _Format(b"SQLite format 3\0", "an SQLite database", "name the exported text, if it has one"),
-    _Format(b"\x89HDF\r\n", "an HDF5 file", ""),
-    _Format(b"hsqs", "a squashfs image", "busbar preflight examines images"),
-    _Format(b"SIF_MAGIC", "an Apptainer image", "busbar preflight examines images", 32),
-)
+_FORMATS = beside(__file__)
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], _Text]], ...] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     (b"BZh", bz2.BZ2File),
@@ -197,9 +173,10 @@ class Stream:
 def _refuse(head: bytes, name: str, unpacked: bool) -> None:
     """Raise ``BusbarError`` if a file that begins with ``head`` is no text."""
     for form in _FORMATS:
-        if head.startswith(form.magic, form.offset):
-            what = f"contains {form.name}" if unpacked and form.offset else f"is {form.name}"
-            raise BusbarError(what, where=name, hint=form.hint.format(name))
+        offset = form.get("offset", 0)
+        if head.startswith(form["magic"].encode("latin-1"), offset):
+            what = f"{'contains' if unpacked and offset else 'is'} {form['name']}"
+            raise BusbarError(what, where=name, hint=form.get("hint", "").format(name))
     # NUL bytes are left by UTF-16 and by logs that were rotated while a job wrote.
     text = head.replace(b"\0", b"")
     control = len(text) - len(text.translate(None, _CONTROL))

@@ -79,6 +79,20 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Consequence:
+    """What failed because of a cause: on other ranks, or when the run ended."""
+
+    id: str
+    """The cause that it would be by itself."""
+    summary: str = field(metadata=written(by=redact))
+    """What was found, in one sentence."""
+    evidence: tuple[Evidence, ...]
+    """The lines that show it."""
+    time: str = field(default="", metadata=written(omit=True))
+    """When, as the line says it."""
+
+
+@dataclass(frozen=True)
 class Cause:
     """Why a run is not a pass."""
 
@@ -94,6 +108,20 @@ class Cause:
     """What to do."""
     details: dict[str, Any] = field(default_factory=dict, metadata=written(omit=True))
     """Computed values; the keys depend on the id."""
+    rank: int | None = field(default=None, metadata=written(omit=True))
+    """The rank that failed, as all that follows only if the input shows it."""
+    pid: int | None = field(default=None, metadata=written(omit=True))
+    """Its process."""
+    host: str = field(default="", metadata=written(omit=True))
+    """The node of that rank, or the one that printed the line."""
+    gpu: str = field(default="", metadata=written(omit=True))
+    """Its index on the node, or its PCI address."""
+    nic: str = field(default="", metadata=written(omit=True))
+    """A network device that the line names."""
+    time: str = field(default="", metadata=written(omit=True))
+    """When, as the line says it."""
+    consequences: tuple[Consequence, ...] = field(default=(), metadata=written(omit=True))
+    """What failed because of it."""
 
 
 _Said = TypeVar("_Said", Note, Cause)

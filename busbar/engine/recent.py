@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from busbar.parse.mentions import INTRODUCED, is_introduced
+from busbar.parse.tables import beside
 from busbar.parse.text import decode
 
 _MOST_RECENT = 40
@@ -15,23 +16,11 @@ _BEFORE, _AFTER = 20, 32
 """Lines around a message that can name what it is about."""
 _LONGEST_LINE = 1024
 _MOST_CONTINUED = 64
-_COMPLAINT = re.compile(
-    rb"(?i)error|fail|fatal|cannot|can't|unable|abort|denied|refused|no such|not found|invalid"
-    rb"|killed|timed out|exception|warn|illegal|unreachable|exceeded|unexpected|corrupt"
+_COMPLAINT, _NO_COMPLAINT, _PLACE = (
+    re.compile(beside(__file__)[name].encode()) for name in ("complaint", "no-complaint", "place")
 )
-_NO_COMPLAINT = re.compile(rb"(?i)no errors?\b|\b0 errors?\b|errors?\s*[:=]?\s*0\b|without error")
-"""What healthy output says of errors."""
-
-
 _RULE = re.compile(rb"-{60}")
 _LONGEST_BOX = 40
-_PLACE = re.compile(
-    rb"(?:^|[\s>\]:|])(?:(?:Local|Remote|Peer) host|Host|Hostname|Node|Server)(?: name)?:"
-    rb"\s+[\w.-]+\s*$"
-    rb"|\bis on host: \S+"
-    rb"|\bRUNNING AT \S+"
-)
-"""How help texts name the node that they are about."""
 _PLACE_AFTER = 16
 
 

@@ -26,6 +26,7 @@ _END_OF_RUN = ("rank-died", "truncated-output", "launch-failed")
 """What follows from every fatal cause."""
 
 
+_LEAD = re.compile(r"^\.\{0,\d+\}")
 Strength: TypeAlias = Literal["certain", "likely", "hint"]
 """What a message proves: the cause, probably the cause, or only what could go wrong."""
 
@@ -44,6 +45,8 @@ class Wording:
         regex = self.regex or re.escape(self.needle) + ".*"
         if text and "(?P<text>" not in regex:
             start = "^" if regex.startswith("^") else ""
+            # What leads to the words begins with a word, not inside of one.
+            regex = _LEAD.sub(r"(?:(?<!\\S)\g<0>)?", regex)
             regex = f"{start}(?P<text>{regex.removeprefix('^')})"
         kind = f"{cause}.{self.strength}"
         return pattern(kind, self.needle, regex, info=self.info, in_context=in_context)

@@ -21,7 +21,7 @@ from busbar.engine.inputs import named
 from busbar.engine.job_output import JobOutput
 from busbar.engine.judge import JudgedLaunch
 from busbar.engine.judgement import OutputJudgement, judge_output
-from busbar.engine.reading import Cause, Note
+from busbar.engine.reading import Cause, Consequence, Note
 from busbar.engine.run import Run
 from busbar.engine.tool import tool_of
 from busbar.engine.verdicts import Judged
@@ -32,6 +32,7 @@ from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains, Finding, finding
 from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
+from busbar.explain.timeline import Position
 from busbar.explain.without_band import asked_versions, unjudged
 from busbar.parse.events import Check, Rank
 from busbar.parse.text import Source
@@ -145,7 +146,7 @@ def _explanation(
         notes.append(_waived(judgement.waived[0]))
     if not judgement.banded and facts.readings and judgement.judged:
         notes.append(Note("no-band", f"no band was applied: {judgement.why}"))
-    causes = _select(findings, outcome, judgement.banded, facts)
+    causes = _select(findings, outcome, context)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     return Explanation(
         files=tuple(facts.files),
@@ -236,41 +237,75 @@ def _measured(facts: JobOutput) -> Verdict:
 
 
 # ---- the findings that explain the verdict
-def _select(
-    findings: Sequence[Finding], outcome: Verdict, judged: Sequence[Judged], facts: JobOutput
-) -> list[Cause]:
-    """Return the causes that explain ``outcome``, certain ones first; none for a pass.
+_CONSEQUENCES = ("timeout", "fabric-timeout", "peer-unreachable", "rank-died", "rank-silent")
+"""Causes that others can bring about, on other ranks or at the end."""
 
-    ``facts`` are those of the run: some remedies depend on its versions.
+
+def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> list[Cause]:
+    """Return the causes that explain ``outcome``; none for a pass.
+
+    What failed first is the first cause if times show it, or else what is certain.
     """
     if not outcome.is_problem:
         return []
     # A run that was slow until its time limit ended it is explained by what made it slow.
     slow = any(f.id == "timeout" for f in findings) and (
-        any(j.is_slow for j in judged) or any(f.id == "host-staging" for f in findings)
+        any(j.is_slow for j in context.judged) or any(f.id == "host-staging" for f in findings)
     )
     relevant = [
         f for f in findings if _accounts_for(f, outcome) or (slow and f.explains is Explains.SLOW)
     ]
-    hidden = {
-        consequence
-        for finding in relevant
-        for consequence in hidden_by(finding.id)
-        if not (
-            finding.confidence == "likely"
-            and consequence == "rank-died"
-            and finding.effect is Verdict.PASS
-        )
+    places = {
+        id(f): context.place(next(iter(f.evidence), None), f.details.get("rank")) for f in relevant
     }
+    follows = {
+        id(f): [g for g in relevant if _hides(f, g) and not _is_older(g, f, places)]
+        for f in relevant
+    }
+    hidden = {each.id for those in follows.values() for each in those}
     explicit = [f for f in relevant if f.id not in hidden and f.id != "below-band-unexplained"]
     if not explicit:
-        explicit = [f for f in relevant if f.id not in hidden] or _unexplained(outcome, judged)
-    causes: dict[str, Cause] = {}
-    for f in explicit:
-        if f.id not in causes:
-            remedy = CAUSES[f.id].remedy_for(facts)
-            causes[f.id] = Cause(f.id, f.confidence, f.summary, f.evidence, remedy, f.details)
-    return sorted(causes.values(), key=lambda c: c.confidence != "certain")
+        explicit = [f for f in relevant if f.id not in hidden]
+        explicit = explicit or _unexplained(outcome, context.judged)
+    causes: dict[tuple[str, int | None], Cause] = {}
+    for f in sorted(explicit, key=lambda f: (not f.hides, f.confidence != "certain")):
+        place = places.get(id(f)) or context.place(next(iter(f.evidence), None))
+        after = tuple(
+            Consequence(each.id, each.summary, each.evidence, places[id(each)].time)
+            for each in follows.get(id(f), ())
+            if each.id in _CONSEQUENCES and each.evidence[:1] != f.evidence[:1]
+        )
+        remedy = CAUSES[f.id].remedy_for(context.facts)
+        own = Cause(
+            *(f.id, f.confidence, f.summary, f.evidence, remedy, f.details),
+            **vars(place),
+            consequences=after,
+        )
+        causes.setdefault((f.id, f.details.get("rank")), own)
+    return list(causes.values())
+
+
+def _hides(one: Finding, other: Finding) -> bool:
+    """Return whether a finding is a consequence; ranks out of step bring no exception about."""
+    first = other.hides and one.id in (*other.hides, "collective-mismatch")
+    if other.id == one.id or first or other.id not in {*hidden_by(one.id), *one.hides}:
+        return False
+    weak = one.confidence == "likely" and one.effect is Verdict.PASS
+    return not (weak and other.id == "rank-died")
+
+
+def _is_older(one: Finding, other: Finding, places: Mapping[int, Position]) -> bool:
+    """Return whether a finding is older than another by the times, or lines, of one file.
+
+    The lines of one process are in their order, those of several are not. A death is reported
+    before what explains it: the frames of a backtrace, a core file.
+    """
+    lines = [line for f in (one, other) for line in f.evidence[:1]]
+    if one.id == "rank-died" or len(lines) < 2 or lines[0].file != lines[1].file:
+        return False
+    first, second = places[id(one)], places[id(other)]
+    same = first.pid is not None and (first.pid, first.host) == (second.pid, second.host)
+    return first.is_before(second) or (same and lines[0].line < lines[1].line)
 
 
 _EXPLAINING = {

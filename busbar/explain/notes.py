@@ -14,6 +14,7 @@ from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, lines_of
 from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
 from busbar.explain.rules_nccl import mscclpp_refusals
+from busbar.parse.tables import beside
 from busbar.verdict import Verdict
 
 
@@ -153,19 +154,6 @@ def _neighbours(context: Context) -> Iterator[Note]:
     )
 
 
-_VALIDATED = {
-    "plugin initialised": ("ofi.init",),
-    "AWS options": ("ofi.aws-options",),
-    "provider and NICs": ("ofi.provider",),
-    "network": ("nccl.network", "ofi.process"),
-    "GPUDirect": ("ofi.gdr-on",),
-    "topology file": ("ofi.topology",),
-    "CUDA runtime": ("ofi.cuda-runtime",),
-    "NCCL version": ("nccl.version",),
-}
-"""The facts that the published validation of an EFA run looks for, with their messages."""
-
-
 @note("not-shown")
 def _efa(context: Context) -> Iterator[Note]:
     facts = context.facts
@@ -173,7 +161,7 @@ def _efa(context: Context) -> Iterator[Note]:
         return
     shown = {
         name: next((s.evidence for kind in kinds if (s := facts.first(kind))), None)
-        for name, kinds in _VALIDATED.items()
+        for name, kinds in beside(__file__).items()
     }
     network = next((w for w in facts.transports if w.endswith("/GDRDMA")), None)
     if network:
@@ -195,9 +183,19 @@ def _mscclpp(context: Context) -> Iterator[Note]:
 
 @note("error-shown")
 def _errors(context: Context) -> Iterator[Note]:
-    for kind in ("ucx.error", "nccl.warn", "ofi.warning", "slurm.error"):
-        if seen := context.facts.first(kind):
-            yield Note("error-shown", seen["text"], (seen.evidence,))
+    kinds = ("ucx.error", "nccl.warn", "ofi.warning", "slurm.error")
+    # The same line can be a warning of NCCL and of its plugin.
+    found = {seen.evidence: seen["text"] for seen in map(context.facts.first, kinds) if seen}
+    for line, text in found.items():
+        yield Note("error-shown", text, (line,))
+
+
+@note("tcp-only")
+def _tcp_only(context: Context) -> Iterator[Note]:
+    none, taken = context.facts.first("nccl.ib-none"), context.facts.first("nccl.socket")
+    if none and taken and not (context.facts.tool and context.nodes == 1):
+        summary = f"NCCL runs over TCP ({taken['interface']}): it found no RDMA device"
+        yield Note("tcp-only", summary, lines_of(none, taken))
 
 
 @note("node-busy")

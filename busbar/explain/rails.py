@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Evidence
+from busbar.explain.timeline import owners_of
 from busbar.parse import numbers
 from busbar.site.model import NodeType
 
@@ -41,28 +42,14 @@ class Crossing:
         return "<->".join(sorted((self.source_nic, self.target_nic)))
 
 
-_Place: TypeAlias = tuple[str, int]
-"""Host, and device on it."""
 _Nic: TypeAlias = tuple[str, int]
 """Name and rail."""
 
 
-def _places(facts: JobOutput) -> dict[int, _Place]:
-    """Return host and local device of each rank, by the device list or NCCL's own lines."""
-    listed = {d.rank: (d.host, d.device) for d in facts.devices.values()}
-    return listed or {
-        numbers.count(seen["rank"]): (
-            seen.evidence.text.split(":", 1)[0].rsplit(" ", 1)[-1],
-            numbers.count(seen["device"]),
-        )
-        for seen in facts.seen("nccl.init")
-        if numbers.is_whole(seen["device"])
-    }
-
-
 def crossings(facts: JobOutput, node: NodeType | None) -> list[Crossing]:
     """Return the pairs of ring neighbours on two nodes, in the order of the channels."""
-    where = _places(facts)
+    owners = owners_of(facts)
+    where = {rank: (each.host, numbers.count(each.gpu)) for rank, each in owners.items()}
     ends = _named_ends(facts)
     listed = _listed_nics(facts)
     pairs: dict[tuple[int, int], Crossing] = {}

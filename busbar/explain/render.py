@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from busbar.engine.reading import Cause, Evidence, Note, Reading
 from busbar.engine.verdicts import Judged, shortfall
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
+from busbar.explain.timeline import Position
 from busbar.redact import redact
 from busbar.terminal import Column, Part, Terminal
 from busbar.units import format_bytes
@@ -55,8 +56,8 @@ def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
         out.line(f"on {names_text(hosts, len(hosts) if verbose else _MOST_HOSTS)}")
     for device in explanation.devices if verbose else ():
         out.line(f"  {device}", style="dim")
-    for cause in explanation.causes:
-        _cause(cause, out, verbose, told=step)
+    for index, cause in enumerate(explanation.causes):
+        _cause(cause, out, verbose, first=not index, told=step)
     _print_readings(explanation, out, None if verbose else _MOST_ROWS)
     shown_lines = {line for cause in explanation.causes for line in cause.evidence}
     for note in explanation.notes:
@@ -69,7 +70,7 @@ def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
 
 def _sentence(explanation: Explanation) -> str:
     """Return what is slow, by how much and why, or that nothing is."""
-    why = [cause.summary for cause in explanation.causes[:1]]
+    why = [_what_failed(cause) for cause in explanation.causes[:1]]
     bad = [each for each in explanation.judged if each.verdict.is_problem and each.bound]
     if not bad:
         return why[0] if why else _WITHOUT_CAUSE.get(explanation.verdict, "no cause is known")
@@ -84,6 +85,16 @@ def _sentence(explanation: Explanation) -> str:
     unit = "us" if reading.kind == "latency_us" else "GB/s"
     missed = shortfall(reading.value, unit, reading.nbytes, edge=worst_of.bound, limit=beyond)
     return ": ".join([f"{what} {missed}", *why])
+
+
+def _what_failed(cause: Cause) -> str:
+    """Return where and when what failed, and what followed from it."""
+    place = Position(cause.rank, cause.pid, cause.host, cause.gpu)
+    words = "" if cause.host and cause.host in cause.summary else place.words
+    at = f" at {cause.time[-8:]}" if cause.time and cause.time[-8:] not in cause.summary else ""
+    what = f"{words}{at}: {cause.summary}" if words else f"{cause.summary}{at}"
+    after = ", ".join(dict.fromkeys(each.id for each in cause.consequences))
+    return what + (f"; then {after}" if after else "")
 
 
 def _what_ran(explanation: Explanation) -> str:
@@ -113,11 +124,18 @@ def _next_step(explanation: Explanation) -> str:
     return ""
 
 
-def _cause(cause: Cause, out: Terminal, verbose: bool, *, told: str) -> None:
-    """Print the finding, the line that proves it and the remedy."""
-    out.line(f"cause {cause.id} ({cause.confidence}): {redact(cause.summary)}", style="bold")
+def _cause(cause: Cause, out: Terminal, verbose: bool, *, first: bool, told: str) -> None:
+    """Print the finding, the line that proves it and the remedy.
+
+    The first sentence has the finding of the first cause already.
+    """
+    what = "" if first else f": {redact(_what_failed(cause))}"
+    out.line(f"cause {cause.id} ({cause.confidence}){what}", style="bold")
     for line in cause.evidence if verbose else cause.evidence[:1]:
         _evidence(line, cause.summary, out, whole=verbose)
+    for after in cause.consequences:
+        when = f" at {after.time[-8:]}" if after.time else ""
+        out.line(f"  consequence {after.id}{when}: {redact(after.summary)}")
     if cause.remedy != told:
         out.line(f"  remedy: {cause.remedy}")
 

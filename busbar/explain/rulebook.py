@@ -13,6 +13,7 @@ from busbar.explain import (  # noqa: F401 - each declares causes
     rules_machine,
     rules_mpi,
     rules_nccl,
+    rules_ranks,
     without_band,
 )
 

@@ -4,10 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeAlias
 
 from busbar.engine.busy import Load
@@ -15,6 +15,7 @@ from busbar.engine.job_output import ExitStatus, JobOutput, Occurrence, Setting
 from busbar.engine.reading import Confidence, Evidence, Reading
 from busbar.engine.run import Run
 from busbar.engine.verdicts import Judged
+from busbar.explain.timeline import Owner, Position, located, owners_of
 from busbar.parse import numbers
 from busbar.parse.events import Error
 from busbar.site.model import NodeType, Site
@@ -43,6 +44,8 @@ class Finding:
     effect: Verdict = Verdict.PASS
     """The verdict that the evidence alone justifies; ``pass`` if it only explains a bad run."""
     details: dict[str, Any] = field(default_factory=dict)
+    hides: Collection[str] = ()
+    """Consequences beside those of the catalogue."""
 
 
 Shown: TypeAlias = Evidence | Occurrence | Setting | ExitStatus | Reading | None
@@ -67,11 +70,12 @@ def finding(
     explains: Explains = Explains.SLOW,
     effect: Verdict = Verdict.PASS,
     id_: str = "",
+    hides: Collection[str] = (),
     **details: Any,
 ) -> Finding:
     """Return a finding with the lines that show it, of the first cause of the rule by default."""
     confidence: Confidence = "certain" if certain else "likely"
-    return Finding(id_, confidence, lines_of(*seen), summary, explains, effect, details)
+    return Finding(id_, confidence, lines_of(*seen), summary, explains, effect, details, hides)
 
 
 failure = partial(finding, explains=Explains.FAILURE, effect=Verdict.FAILED)
@@ -101,6 +105,15 @@ class Context:
     """What other programs did to the run."""
     excused: bool = False
     """Whether readings are ``unknown`` for it."""
+
+    @cached_property
+    def owners(self) -> Mapping[int, Owner]:
+        """Where each rank runs."""
+        return owners_of(self.facts)
+
+    def place(self, line: Evidence | None, rank: int | None = None) -> Position:
+        """Return where and when a line was printed, or what it says of a rank."""
+        return located(line, self.owners, rank)
 
     @property
     def starving(self) -> list[Load]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from busbar.engine.answer import contradictions
@@ -13,12 +12,11 @@ from busbar.engine.job_output import UNNAMED, JobOutput, Occurrence
 from busbar.engine.reading import Evidence, Reading
 from busbar.explain.catalog import SHOWN_BY_MESSAGES, cause, declare
 from busbar.explain.rules import Context, Finding, failure, finding
+from busbar.explain.rules_ranks import raised, waited, went_on
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
-from busbar.parse.messages import pattern
 from busbar.parse.owners import has_words
 from busbar.verdict import Verdict
-from busbar.words import counted
 
 declare("above-limit", "invalid-reading", "below-band-unexplained")
 
@@ -35,12 +33,12 @@ def timeout(context: Context) -> Iterator[Finding]:
     It says nothing of the machine if other programs took the CPUs.
     """
     facts = context.facts
-    if not _timed_out(facts) or _waited_for(facts):
+    if not _timed_out(facts):
         return
     status = facts.exit_status
     present = {rank.rank for rank, _ in facts.events_of(Rank)}
     silent = [r for r in range(context.ranks or 0) if r not in present] if present else []
-    summary = "the run was ended at its time limit"
+    summary = waited(facts) or "the run was ended at its time limit"
     summary += f"; rank {', '.join(map(str, silent))} printed nothing" if silent else ""
     effect = Verdict.UNKNOWN if context.starving else Verdict.FAILED
     by_status = status if status and status.code == _TIMEOUT_STATUS else None
@@ -63,21 +61,18 @@ _FATAL = re.compile(
 _TEARDOWN = re.compile(r"(?i)reset by|closed by|flush|\[W\d")
 """What libraries say when a peer that is done goes first, and warnings of PyTorch."""
 _INTRODUCES = re.compile(
-    r"Process received signal|Traceback \(most|aborting job:|error occurred in MPI"
+    r"Process received signal|Traceback \(most|aborting job:|error occurred in MPI|MPI_ABORT was"
 )
 """Lines that only introduce those that say what happened."""
-_PYTHON_ERROR = re.compile(r"[\w.]*(?:Error|Exception): ")
-_TRACEBACK = 20
-"""Lines of a short traceback."""
 
 
 @cause("rank-died", hides=["truncated-output"])
 def rank_died(context: Context) -> Finding | None:
     """Launchers report a signal, an abort or an exit code, or the exit status is not 0."""
     facts = context.facts
-    if root := _waited_for(facts):
-        return failure(*root, certain=False)
-    ignored = _went_on(facts)
+    if root := raised(context):
+        return root
+    ignored = went_on(facts)
     kinds = [kind for kind in facts.messages if kind.startswith(("died", "tests.failure"))]
     found = [s for kind in kinds for s in facts.seen(kind) if s.evidence not in ignored]
     deaths = sorted(
@@ -112,44 +107,6 @@ def rank_died(context: Context) -> Finding | None:
     return failure(summary, *lines, _reason(facts, lines), certain=False)
 
 
-_WAITS = re.compile(r"(?i)watchdog|heartbeat|NCCL|collective|dump signal")
-"""Words with which PyTorch says that a rank waited for others."""
-_OF_THE_GROUP = re.compile(
-    r"(?i)Dist\w*Error|ChildFailed|NCCL|gloo|watchdog|time(?:d )?[ -]?out|abort|collective"
-    r"|connection|rendezvous|barrier|socket|SystemExit|KeyboardInterrupt"
-)
-"""Words of exceptions that other ranks bring about."""
-_RANK = re.compile(r"(?:\[(?:rank|default)?(?P<rank>\d{1,7})\]:|^\s*(?P<srun>\d{1,7}): )")
-_CLOCK = re.compile(r"\b\d\d:\d\d:\d\d\b")
-
-
-def _waited_for(facts: JobOutput) -> tuple[str, Evidence, Evidence] | None:
-    """Return the exception of a rank for which the others waited, and where a watchdog ended them.
-
-    It is the first failure wherever it stands: ranks that wait raise nothing of their own.
-    """
-    waits = facts.seen("timeout")
-    ignored = _went_on(facts)
-    raised = [
-        each
-        for each in facts.seen("died.message")
-        if _PYTHON_ERROR.match(each["text"])
-        and not _OF_THE_GROUP.search(each["text"])
-        and each.evidence not in ignored
-    ]
-    if not raised or not waits or not all(_WAITS.search(each["text"]) for each in waits):
-        return None
-    own, end = raised[0], waits[0].evidence
-    rank = _RANK.search(own.evidence.text)
-    who = f"rank {rank['rank'] or rank['srun']}" if rank else "a rank"
-    ended = {each["rank"] for each in facts.seen("torch.watchdog")}
-    others = counted(len(ended), "rank") if ended else "others"
-    clocks = [_CLOCK.search(line.text) for line in (own.evidence, end)]
-    at, until = (f" at {clock[0]}" if clock else "" for clock in clocks)
-    summary = f"{who} raised {own['text'].strip()}{at}; {others} waited for it until the watchdog"
-    return f"{summary} ended them{until}", own.evidence, end
-
-
 def _severe(facts: JobOutput) -> list[Occurrence]:
     """Return severe lines; of a program that only its words show, those with such words."""
     lines = facts.seen("severe")
@@ -158,109 +115,9 @@ def _severe(facts: JobOutput) -> list[Occurrence]:
     return [each for each in lines if has_words(each.evidence.text.encode())]
 
 
-def _went_on(facts: JobOutput) -> list[Evidence]:
-    """Return the lines of errors of which Python says that it ignores them."""
-    lines = [seen.evidence for seen in facts.seen("died.message")]
-    found = []
-    for seen in facts.seen("error-ignored"):
-        after = [e for e in lines if e.file == seen.evidence.file and e.line > seen.evidence.line]
-        found += [e for e in after if e.line == seen.evidence.line + 1]
-        errors = [e for e in after if _PYTHON_ERROR.match(e.text)]
-        nearest = min(errors, key=lambda e: e.line, default=None)
-        if nearest and nearest.line <= seen.evidence.line + _TRACEBACK:
-            found.append(nearest)
-    return found
-
-
 def _reason(facts: JobOutput, lines: Sequence[Evidence]) -> Evidence | None:
     """Return the nearest line that can say why a run ended, if ``lines`` do not have it."""
     return None if facts.complaint in lines else facts.complaint
-
-
-# ---- ranks at different collectives: PyTorch's watchdog, NCCL's RAS, XLA
-@cause(
-    "collective-mismatch",
-    fatal=True,
-    patterns=[
-        # "[Rank 3]" of PyTorch 2.0, "[PG ID 0 PG GUID 0(default_pg) Rank 3]" of 2.5.
-        pattern(
-            "torch.watchdog",
-            "Watchdog caught collective",
-            r"\[(?P<group>[^\[\]]*?) ?Rank (?P<rank>\d{1,18})\] .*?Watchdog caught collective.*?"
-            r"SeqNum=(?P<number>\d{1,18}), OpType=(?P<operation>\w+)"
-            r"(?:, NumelIn=)?(?P<size>(?:(?<=NumelIn=)\d{1,18})?)",
-        )
-    ],
-)
-def watchdog(context: Context) -> Finding | None:
-    """PyTorch's watchdog stopped ranks of one group at different collectives."""
-    groups: dict[str, list[Occurrence]] = defaultdict(list)
-    for seen in context.facts.seen("torch.watchdog"):
-        groups[seen["group"]].append(seen)
-    for timeouts in groups.values():
-        # A rank can time out more than once; its first collective is the one that hung.
-        first = {each["rank"]: each for each in reversed(timeouts)}
-        at = Counter(map(_collective, first.values()))
-        if len(at) < 2:
-            continue
-        # The rank that is behind, or else the one that is alone, differs from the others.
-        order = sorted(
-            first.values(), key=lambda each: (numbers.count(each["number"]), at[_collective(each)])
-        )
-        lagging, leading = order[0], order[-1]
-        summary = (
-            f"rank {lagging['rank']} is at {_collective(lagging)},"
-            f" rank {leading['rank']} at {_collective(leading)}"
-        )
-        certain = lagging["number"] == leading["number"]
-        return failure(summary, lagging, leading, certain=certain)
-    return None
-
-
-_UNEVEN = re.compile("ALLTOALL|SEND|RECV|COALESCED|^GATHER|^SCATTER")
-"""Operations whose ranks can have different sizes."""
-
-
-def _collective(seen: Occurrence) -> str:
-    same = seen["size"] and not _UNEVEN.search(seen["operation"])
-    size = f" of {seen['size']} elements" if same else ""
-    return f"{seen['operation']} {seen['number']}{size}"
-
-
-@cause("collective-mismatch")
-def counts(context: Context) -> Finding | None:
-    """NCCL's RAS counts different numbers of collectives on ranks of one communicator."""
-    behind = context.facts.seen("ras.behind")
-    if not behind:
-        return None
-    last = max(behind, key=lambda s: numbers.count(s["most"]) - numbers.count(s["count"]))
-    summary = f"rank {last['rank']} started {last['count']} of {last['most']} {last['operation']}"
-    return failure(summary, *behind[:3], certain=False)
-
-
-@cause(
-    "collective-mismatch",
-    fatal=True,
-    patterns=[
-        pattern(
-            "xla.stuck",
-            "may be stuck",
-            r"(?P<text>\b[Tt]hread has been waiting for .{0,300}may be stuck.*)",
-        ),
-        pattern("xla.unstuck", "is unstuck", r"(?P<text>Thread is unstuck.*)"),
-    ],
-)
-def stuck(context: Context) -> Finding | None:
-    """Threads of XLA wait for others at a collective, and none says that it went on."""
-    facts = context.facts
-    waiting = facts.seen("xla.stuck")
-    if (
-        not waiting
-        or facts.seen("xla.unstuck")
-        or not any(context.ends(each.evidence) for each in waiting)
-    ):
-        return None
-    return failure(waiting[0]["text"], *waiting[:3], certain=False)
 
 
 # ---- cut output

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 
 from busbar.gate.site import Xid
-from busbar.parse.tables import load_yaml
+from busbar.parse.tables import beside
 
 
 @cache
 def catalog() -> Mapping[int, Xid]:
     """Return all codes that are known."""
-    rows = load_yaml(Path(__file__).with_name("xid.yaml"))
-    return {code: Xid(**row) for code, row in rows.items()}
+    return {code: Xid(**row) for code, row in beside(__file__).items()}

@@ -17,6 +17,7 @@ from pydantic import Discriminator, Field, Tag, TypeAdapter, ValidationError
 
 from busbar.parse import numbers
 from busbar.parse.busy import Busy
+from busbar.parse.tables import beside
 
 BEGINNINGS = ('{"event"', '{"placed"')
 """How the lines begin."""
@@ -42,16 +43,8 @@ OptionalTarget = Annotated[Count | None, Field(alias="to")]
 
 ErrorCode = Literal["usage", "rank-count", "too-few-gpus", "same-gpu", "wrong-gpu", "runtime"]
 
-# Version 1.0 of the programs printed errors without a code. These are its sentences.
-_CODES: tuple[tuple[re.Pattern[str], ErrorCode], ...] = (
-    (re.compile(r"asked for \d+ ranks, "), "rank-count"),
-    (
-        re.compile(r"has no GPU of its own: |no GPU is visible|asked for \d+ GPUs, "),
-        "too-few-gpus",
-    ),
-    (re.compile(r"share GPU "), "same-gpu"),
-    (re.compile(r" is on GPU .*, expected "), "wrong-gpu"),
-)
+_CODES: dict[str, ErrorCode] = beside(__file__)
+"""By the sentences of version 1.0 of the programs, which printed errors without a code."""
 
 
 class MalformedEventError(ValueError):
@@ -286,5 +279,5 @@ def _update(document: dict[str, Any]) -> None:
     if isinstance(driver, int):  # the API's number alone
         document["gpu_driver"] = str(driver)
     if document.get("event") == "error" and "code" not in document and isinstance(text, str):
-        codes = (code for pattern, code in _CODES if pattern.search(text))
+        codes = (code for words, code in _CODES.items() if re.search(words, text))
         document["code"] = next(codes, "runtime")

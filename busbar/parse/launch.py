@@ -11,56 +11,27 @@ from typing import NamedTuple
 
 from busbar.parse import numbers
 from busbar.parse.messages import pattern, table
+from busbar.parse.tables import beside
 
-_FRAMES = (
-    "mca_pml_ob1_",
-    "mca_btl_",
-    "mca_coll_",
-    "ompi_coll_",
-    "ompi_datatype_sndrcv",
-    "ompi_op_",
-    "PMPI_",
-    "MPIR_",
-    "MPID",
+_TABLES = beside(__file__)
+_EXIT, _EXPORT, _TRACED, _PROGRAM = (
+    re.compile(_TABLES[name]) for name in ("exit", "export", "traced", "program")
 )
-"""How the functions in a backtrace begin that a rule looks for."""
-
 TABLE = (
     *table("launch"),
     *table("fatal"),
     # glibc: "lib.so(name+0x1)", gdb: "#3 0x... in name ()", UCX: "2 0x... name()  file".
     *(
         pattern("frame", name, rf"(?:\(|\bin |0x[0-9a-f]+ )(?P<function>{name}\w*)")
-        for name in _FRAMES
+        for name in _TABLES["frames"]
     ),
 )
 
-_EXIT = re.compile(
-    r"^\s*(?:exit[_ ]?(?:status|code)|rc)\s*[=:]\s*(?P<code>-?\d+)\s*$", re.IGNORECASE
-)
-_LIBRARIES = (
-    r"(?:NCCL|RCCL|UCX|OMPI_MCA|PMIX_MCA|PRTE_MCA|FI|MPICH|MPIR_CVAR|I_MPI|HSA|HIP|CUDA|ROCR"
-    r"|PSM\d?|GLOO|TORCH_NCCL|MSCCLPP)_\w+"
-)
-_EXPORT = re.compile(
-    r"^(?P<prompt>\$ |\+ )?(?:export (?P<name>[A-Za-z_]\w*)=(?P<value>\S*)"
-    rf"|(?P<bare>{_LIBRARIES})=(?P<setting>\S*)\s*$)"
-)
-_TRACED = re.compile(r"^(?P<prompt>(?:[^\s=\"']{0,80}[$#>%]|\++) )?\s*(?P<command>.*\S)")
-_PROGRAM = re.compile(
-    r"(?:^|/)(?P<program>osu_\w+|\w+_perf|gpu_aware|ucx_perftest|nccl_message_transfer"
-    r"|torch_collectives(?:\.py)?)(?:(?<=_perf)_mpi)?$"
-)
 _MPIRUN = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun", "orterun")
 _ASSIGNED = re.compile(r"[A-Z][A-Z0-9_]+=\S*$")
 _WRAPPERS = ("time", "sudo", "env", "exec", "nohup", "numactl", "taskset")
 
-TRIGGERS = (
-    r"(?i:(?:exit[_ ]?(?:status|code)|\brc)\s*[=:])",
-    r"export [A-Za-z_]",
-    r"(?:mpirun|mpiexec|prterun|srun|orterun|osu_\w+|_perf(?:_mpi)?|gpu_aware|ucx_perftest|nccl_message|torch_coll)\b.",
-    r"\b(?:NCCL|RCCL|UCX|OMPI|FI|MPICH|I_MPI|HSA|CUDA|HIP|ROCR|PMI|PMIX|PSM3|OFI)_[A-Z0-9_]+=\S",
-)
+TRIGGERS = tuple(_TABLES["triggers"])
 """Texts in the lines that a shell prints, for `busbar.parse.triggers`."""
 
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import re2
 
 from busbar.parse.launch import parse_command
+from busbar.parse.tables import beside
 from busbar.parse.text import decode
 from busbar.parse.triggers import options
 
@@ -18,41 +19,14 @@ MOST_STREAMS = 32
 _HEAD_LINES = 4000
 _SHARE = 0.95
 """So many of the first lines have a prefix if a collector writes it."""
-_TIME = r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d\S* |[A-Z][a-z]{2} +\d+ \d\d:\d\d:\d\d )?"
-_NAME = r"[A-Za-z][\w./@-]{0,200}"
-_FORMS = (rf"{_NAME} +\|", rf"\[{_NAME}\]", rf"{_NAME}:", rf"{_NAME} {_NAME}(?:\[\d+\])?:")
-_PREFIX = re.compile(
-    (
-        rf"{_TIME}(?:std(?:out|err) [FP] )?(?:"
-        + "|".join(f"(?P<form{n}>{f})" for n, f in enumerate(_FORMS))
-        + ") "
-    ).encode()
+_TABLES = beside(__file__)
+_START, _TABLE, _LAUNCH, _WORDS, _ROWS = (
+    _TABLES[name] for name in ("start", "table", "launch", "words", "rows")
 )
-_VARIES = re.compile(rb"-[a-z0-9]{5}(?![a-z0-9])|[^A-Za-z/ -]+")
-"""Parts of the name of a pod, a container or a host that differ between those of one step."""
-_NO_NAME = re.compile(
-    rb"(?i)(?:trace|debug|info|notice|warn|warning|error|critical|fatal|std(?:out|err)|rank)"
+_PREFIX, _VARIES, _NO_NAME, _UCX, _NCCL, _RANK, _SCRIPT = (
+    re.compile(_TABLES[name].encode())
+    for name in ("prefix", "varies", "no-name", "ucx", "nccl", "rank", "script")
 )
-
-# ---- what shows whose line it is
-_START = (
-    rf"{_TIME}(?:(?:{'|'.join(_FORMS)}) )?"
-    r"(?:[ \t]*\d{1,7}: ?|\[[^\]\s]{1,80}\](?:<\w{1,9}>)?:? ?)?"
-)
-_TABLE = (
-    r"#[ \t]*(?:nThread|(?:nccl|rccl)-tests|OSU[ \t]|Collective test s|Using devices|Rank +\d+ )"
-    r'|\{"event": ?"start"'
-)
-_LAUNCH = (
-    r"(?:\$|\++) (?:\w+=\S* )*\S*(?:mpirun|mpiexec|prterun|orterun|srun|torchrun|python3?"
-    r"|accelerate|deepspeed|\w_perf|osu_\w+)[ \t]"
-)
-_WORDS = (
-    r"Traceback \(most recent|\b[A-Za-z_.]+(?:Error|Exception): |ProcessGroupNCCL"
-    r"|\[rank\d+\]:|\[Rank \d+\]|\bloss\W{0,3}\d"
-)
-"""Of the runtimes of trainings."""
-_ROWS = r"[ \t]*\d+[ \t]+[\d.]+[ \t]*$|[ \t]*\d+[ \t]+\d+[ \t]+(?:u?int|b?fp|b?float|double|half)"
 _IN_PYTHON = (b"torch_collectives", b"nccl_monitor", b"OMB Py", b"OMB-Py")
 """Benchmarks in Python: what they print does not differ from what a training prints."""
 _OWN = rf"(?m)^{_START}(?:{_TABLE}|#[ \t]|\{{\"(?:event|placed)\"|{_ROWS})"
@@ -66,14 +40,7 @@ _BEGINNING_OR_WORDS = re2.compile(
     rf"{_TABLE}|(?m:^{_LAUNCH})|{_PYTHON}|{_WORDS}".encode(), options()
 )
 _BENCHMARK = re2.compile(rf"(?m)^{_START}(?:{_TABLE})".encode(), options())
-_UCX = re.compile(rb"\d\] {1,9}\[(?P<process>[\w.-]{1,200}:\d{1,18}) {0,9}(?::\d{1,18}){1,2}\]")
-_NCCL = re.compile(rb"(?P<process>[\w.-]{1,255}:\d{1,18}):\d{1,18}(?::\d{1,18})?$")
 _MOST_PROCESSES = 4096
-_RANK = re.compile(
-    rb"#[ \t]+Rank +\d+ .{0,80}?Pid +(?P<pid>\d+) on +(?P<host>[\w.-]+)"
-    rb'|"event": ?"rank".{0,400}?"host": ?"(?P<name>[^"]*)", ?"pid": ?(?P<number>\d+)'
-)
-_SCRIPT = re.compile(rb"(?:^|[\s/])(?:torchrun|python3?|accelerate|deepspeed|\S+\.py)\b")
 
 
 class Mark(NamedTuple):

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from busbar.parse.nccl_log import PROCESS
+from busbar.parse.tables import beside
 
 LONGEST = 400
 """Bytes of the longest prefix: names of a pod, a container and a host, and two times."""
@@ -17,53 +18,13 @@ FEWEST_LINES = 3
 MOST_FORMS = 64
 """Forms of a prefix kept of one file: of the ranks that print a table."""
 
-# srun -l ("3: "), mpirun --tag-output ("[1,3]<stdout>: ", "[prterun-host-1@1,3]<stderr>: "),
-# Hydra's -prepend-rank ("[3] "), and the time that a log collector puts before them
-# ("2026-11-21T07:23:34.5Z "): known without a line to learn from.
-_COMMON = re.compile(
-    rb"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)? )?"
-    rb"(?:\s*(?P<srun>\d{1,7}): ?|\[(?:[^\]\s]*,)?(?P<tag>\d+)\]<std(?:out|err)>:? ?"
-    rb"|\[(?P<hydra>\d{1,7})\] )?"
+_TABLES = beside(__file__)
+_COMMON, _BEGINNING, _TOKEN, _TIME = (
+    re.compile(_TABLES[name].encode()) for name in ("common", "beginning", "token", "time")
 )
-_TYPE = rb"(?:(?:u?int|fp|f|bfloat)\d\w*|half|float|double)"
-_BEGINNING = re.compile(
-    rb"#[ \t]*(?:nThread|Using devices|Rank[ \t]+\d|(?:nccl|rccl)-tests|OSU[ \t]"
-    rb"|Collective test|Out of bounds|Errors with|Avg bus|Size[ \t]|size[ \t]|Send Buffer)"
-    rb'|\{"(?:event|placed)"'
-    rb"|(?<![\w.+-])\d{1,18}[ \t]+\d{1,18}[ \t]+" + _TYPE + rb"[ \t]+[\w.-]+[ \t]"
-    rb"|(?:exit[_ ](?:status|code))[=:][ \t]*-?\d+[ \t]*$"
-    rb"|(?:\$|\++) (?:export \w+=|(?:\w+=\S+ )*\S*(?:mpirun|mpiexec|prterun|orterun|srun|_perf) )"
-)
-"""Texts with which a line begins if nothing is before it."""
-
-_MONTHS = rb"Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
-_DAYS = rb"Mon|Tue|Wed|Thu|Fri|Sat|Sun"
-_LEVELS = rb"TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL"
-_TOKEN = re.compile(
-    rb"(?P<fraction>(?<=:\d\d)[.,]\d+)"
-    rb"|(?P<hex>\b(?=[0-9a-f]*[0-9])(?=[0-9a-f]*[a-f])[0-9a-f]{6,}\b)"
-    rb"|(?P<number>\d+)|(?P<blank>[ \t]+)"
-    rb"|(?P<month>\b(?:" + _MONTHS + rb")\b)|(?P<day>\b(?:" + _DAYS + rb")\b)"
-    rb"|(?P<level>\b(?:" + _LEVELS + rb"|" + _LEVELS.lower() + rb")\b)"
-    rb"|(?P<stream>\bstd(?:out|err)\b)|(?P<other>.)",
-    re.DOTALL,
-)
-_VARIABLE = {
-    "fraction": rb"(?:[.,]\d+)?",
-    "hex": rb"[0-9a-f]{6,}",
-    "number": rb"\d+",
-    "blank": rb"[ \t]+",
-    "month": rb"(?:" + _MONTHS + rb")",
-    "day": rb"(?:" + _DAYS + rb")",
-    "level": rb"(?:" + _LEVELS + rb"|" + _LEVELS.lower() + rb")",
-    "stream": rb"std(?:out|err)",
-}
+_VARIABLE = {name: part.encode() for name, part in _TABLES["variable"].items()}
 """Parts of a prefix that differ from line to line."""
 _PARTS = frozenset(_VARIABLE.values())
-_TIME = re.compile(
-    rb"\d{4}[-/]\d\d[-/]\d\d|\d+:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?|\d{9,}(?:\.\d+)?"
-    rb"|\b(?:" + _MONTHS + rb")[ \t]+\d+\b|\bstd(?:out|err)\b"
-)
 
 
 class Cut(NamedTuple):

@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: MIT
+"""Which rank failed first, and which is behind: what other ranks waited for."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import chain
+
+from busbar.engine.job_output import JobOutput, Occurrence
+from busbar.engine.reading import Evidence
+from busbar.explain import timeline
+from busbar.explain.catalog import cause
+from busbar.explain.rules import Context, Finding, failure
+from busbar.parse import numbers
+from busbar.parse.messages import pattern
+from busbar.parse.tables import beside
+from busbar.words import counted
+
+_MOST_SILENT = 8
+"""One in so many of the ranks that waited can be silent: an excerpt lacks most ranks."""
+_PYTHON_ERROR = re.compile(r"[\w.]*(?:Error|Exception): ")
+_TRACEBACK = 20
+"""Lines of a short traceback."""
+_WORDS = beside(timeline.__file__)["words"]
+_WAITS, _OF_THE_GROUP = (re.compile(_WORDS[name]) for name in ("waits", "of-the-group"))
+_CRASHES = ("4", "7", "8", "11")
+"""Signals of a program's own faults; it is ended by others with the rest."""
+_BROUGHT_ABOUT = ("timeout", "fabric-timeout", "peer-unreachable")
+_FOLLOWS = (
+    *("timeout", "trouble", "died.abort"),
+    *(f"{id_}.{strength}" for id_ in _BROUGHT_ABOUT[1:] for strength in ("certain", "likely")),
+)
+"""Kinds of messages of ranks that lost or waited for another one."""
+
+
+# ---- the exception of one rank
+def raised(context: Context) -> Finding | None:
+    """Return the exception of a rank for which others waited, or to which they lost the way.
+
+    It is the first failure wherever it stands: ranks that wait raise nothing of their own.
+    """
+    facts = context.facts
+    waits = facts.seen("timeout")
+    follows = [each for kind in _FOLLOWS for each in facts.seen(kind)]
+    ignored = went_on(facts)
+    exceptions = (
+        each
+        for each in facts.seen("died.message")
+        if _PYTHON_ERROR.match(each["text"])
+        and not _OF_THE_GROUP.search(each["text"])
+        and each.evidence not in ignored
+    )
+    crashes = (each for each in facts.seen("died.signal") if each["number"] in _CRASHES)
+    own = next(chain(exceptions, crashes), None)
+    if not own or not follows or not all(_WAITS.search(each["text"]) for each in waits):
+        return None
+    place, end = context.place(own.evidence), context.place(follows[0].evidence)
+    if not waits and place.rank is None and not place.host:
+        return None  # nothing tells it from what the network brought about
+    at, until = (f" at {each.time[-8:]}" if each.time else "" for each in (place, end))
+    how = f"raised {own['text']}" if "text" in own.fields else f"died of signal {own['number']}"
+    summary = f"{place.words or 'a rank'} {how.strip()}{at}"
+    if waits:
+        ended = {each["rank"] for each in facts.seen("torch.watchdog")}
+        others = counted(len(ended), "rank") if ended else "others"
+        summary += f"; {others} waited for it until the watchdog ended them{until}"
+    lines = own.evidence, follows[0].evidence
+    return failure(summary, *lines, certain=False, hides=_BROUGHT_ABOUT)
+
+
+def went_on(facts: JobOutput) -> list[Evidence]:
+    """Return the lines of errors of which Python says that it ignores them."""
+    lines = [seen.evidence for seen in facts.seen("died.message")]
+    found = []
+    for seen in facts.seen("error-ignored"):
+        after = [e for e in lines if e.file == seen.evidence.file and e.line > seen.evidence.line]
+        found += [e for e in after if e.line == seen.evidence.line + 1]
+        errors = [e for e in after if _PYTHON_ERROR.match(e.text)]
+        nearest = min(errors, key=lambda e: e.line, default=None)
+        if nearest and nearest.line <= seen.evidence.line + _TRACEBACK:
+            found.append(nearest)
+    return found
+
+
+# ---- ranks at different collectives: PyTorch's watchdog, NCCL's RAS, XLA
+@cause(
+    "collective-mismatch",
+    fatal=True,
+    patterns=[
+        # "[Rank 3]" of PyTorch 2.0, "[PG ID 0 PG GUID 0(default_pg) Rank 3]" of 2.5.
+        pattern(
+            "torch.watchdog",
+            "Watchdog caught collective",
+            r"\[(?P<group>[^\[\]]*?) ?Rank (?P<rank>\d{1,18})\] .*?Watchdog caught collective.*?"
+            r"(?:SeqNum=(?P<number>\d{1,18}), )?OpType=(?P<operation>\w+)"
+            r"(?:, NumelIn=)?(?P<size>(?:(?<=NumelIn=)\d{1,18})?)",
+        )
+    ],
+)
+def watchdog(context: Context) -> Finding | None:
+    """PyTorch's watchdog stopped ranks of one group at different collectives."""
+    for first in _waiting(context.facts):
+        at = Counter(map(_collective, first.values()))
+        if len(at) < 2:
+            continue
+        # The rank that is behind, or else the one that is alone, differs from the others.
+        order = sorted(
+            first.values(), key=lambda each: (numbers.count(each["number"]), at[_collective(each)])
+        )
+        lagging, leading = order[0], order[-1]
+        words = context.place(lagging.evidence, numbers.count(lagging["rank"])).words
+        summary = (
+            f"{words} is at {_collective(lagging)}, rank {leading['rank']} at"
+            f" {_collective(leading)}"
+        )
+        certain = lagging["number"] == leading["number"]
+        rank = numbers.count(lagging["rank"])
+        return failure(summary, lagging, leading, certain=certain, rank=rank)
+    return None
+
+
+def _waiting(facts: JobOutput) -> Iterator[dict[str, Occurrence]]:
+    """Yield the first timeout of each rank, by group: its first collective is what hung."""
+    groups: dict[str, dict[str, Occurrence]] = defaultdict(dict)
+    for seen in facts.seen("torch.watchdog"):
+        groups[seen["group"]].setdefault(seen["rank"], seen)
+    yield from groups.values()
+
+
+def waited(facts: JobOutput) -> str:
+    """Return in what ranks waited, if PyTorch's watchdog and no time limit ended them."""
+    waiting = max(_waiting(facts), key=len, default={})
+    if not waiting or not all(_WAITS.search(each["text"]) for each in facts.seen("timeout")):
+        return ""
+    last = next(iter(waiting.values()))
+    who = counted(len(waiting), "rank")
+    return f"{who} waited in {_collective(last)} until the watchdog ended them"
+
+
+@cause("rank-silent")
+def silent(context: Context) -> Iterator[Finding]:
+    """PyTorch's watchdog stopped nearly all ranks, and a few say nothing."""
+    waiting = max(_waiting(context.facts), key=len, default={})
+    own = raised(context)
+    failed = context.place(own.evidence[0]).rank if own else None
+    known = {*map(numbers.count, waiting), failed}
+    silent = [rank for rank in range(context.ranks or 0) if rank not in known]
+    if len(waiting) > 2 and len(silent) <= max(1, len(waiting) // _MOST_SILENT):
+        last = next(reversed(waiting.values()))
+        for rank in silent:
+            summary = (
+                f"{context.place(None, rank).words} says nothing of {_collective(last)}, in which"
+                f" {len(waiting)} ranks waited"
+            )
+            yield failure(summary, last, certain=False, rank=rank)
+
+
+_UNEVEN = re.compile("ALLTOALL|SEND|RECV|COALESCED|^GATHER|^SCATTER")
+"""Operations whose ranks can have different sizes."""
+
+
+def _collective(seen: Occurrence) -> str:
+    same = seen["size"] and not _UNEVEN.search(seen["operation"])
+    size = f" of {seen['size']} elements" if same else ""
+    return f"{seen['operation']} {seen['number']}".rstrip() + size
+
+
+@cause("collective-mismatch")
+def counts(context: Context) -> Finding | None:
+    """NCCL's RAS counts different numbers of collectives on ranks of one communicator."""
+    behind = context.facts.seen("ras.behind")
+    if not behind:
+        return None
+    last = max(behind, key=lambda s: numbers.count(s["most"]) - numbers.count(s["count"]))
+    rank = numbers.count(last["rank"])
+    summary = f"rank {rank} started {last['count']} of {last['most']} {last['operation']}"
+    return failure(summary, *behind[:3], certain=False, rank=rank)
+
+
+@cause(
+    "collective-mismatch",
+    fatal=True,
+    patterns=[
+        pattern(
+            "xla.stuck",
+            "may be stuck",
+            r"(?P<text>\b[Tt]hread has been waiting for .{0,300}may be stuck.*)",
+        ),
+        pattern("xla.unstuck", "is unstuck", r"(?P<text>Thread is unstuck.*)"),
+    ],
+)
+def stuck(context: Context) -> Finding | None:
+    """Threads of XLA wait for others at a collective, and none says that it went on."""
+    facts = context.facts
+    waiting = facts.seen("xla.stuck")
+    if (
+        not waiting
+        or facts.seen("xla.unstuck")
+        or not any(context.ends(each.evidence) for each in waiting)
+    ):
+        return None
+    return failure(waiting[0]["text"], *waiting[:3], certain=False)
