@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
+from busbar.engine.documents import PICKLE, lines_of
 from busbar.engine.inputs import Stream
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import LaunchOutput
@@ -30,7 +31,16 @@ def collect(sources: Sequence[Source], more: Sequence[Pattern] = ()) -> list[Job
     A file of context, such as one rank's ``NCCL_DEBUG_FILE``, goes to the run that names its
     process, or else to all of them. ``more`` are patterns to search beside those of the parsers.
     """
-    return joined(facts for source in sources for facts in read(source, more))
+    return joined(facts for source in sources for facts in _read(source, more))
+
+
+def _read(source: Source, more: Sequence[Pattern]) -> list[JobOutput]:
+    try:
+        return read(source, more)
+    except BusbarError:
+        if source.is_optional:
+            return []
+        raise
 
 
 def joined(outputs: Iterable[JobOutput]) -> list[JobOutput]:
@@ -82,7 +92,7 @@ def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
 
 def _read_json(stream: Stream, name: str) -> JobOutput | None:
     head = stream.head.lstrip()
-    if not head.startswith(b"{") or b'"event"' in head.split(b"\n", 1)[0]:
+    if not head.startswith((b"{", *PICKLE)) or b'"event"' in head.split(b"\n", 1)[0]:
         return None
     pieces: list[bytes] = []
     nbytes = 0
@@ -96,7 +106,7 @@ def _read_json(stream: Stream, name: str) -> JobOutput | None:
     with suppress(ValueError):  # broken beyond reading: the line reader goes on
         facts = next((found for read in readers if (found := read(name, text))), None)
     if facts is None:
-        stream.unread(data)
+        stream.unread(lines_of(data, name) or data)
     return facts
 
 

@@ -5,17 +5,23 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import select
 import stat
 import sys
+import tarfile
+import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, suppress
+from functools import partial
+from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, TypeAlias, cast
+from typing import Any, BinaryIO, TypeAlias, cast
 
+from busbar.engine.documents import PICKLE
 from busbar.errors import BusbarError
 from busbar.parse.tables import beside
 from busbar.parse.text import Source
@@ -28,6 +34,8 @@ HEAD_BYTES = 1 << 14
 """What is read of a file to tell what it is."""
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 900
 """A file that unpacks to more than both is no log: repeated words shrink to a hundredth."""
+_MOST_ARCHIVE_BYTES, _MOST_HEADER_BYTES = 16 << 30, 16 << 20
+_UNPACK = "unpack it and name the files of the job"
 _BINARY_SHARE = 0.05
 _CONTROL = bytes(set(range(32)) - set(b"\0\t\n\r\b\f\v\x1b\x07")) + b"\x7f"
 
@@ -55,16 +63,65 @@ def named(name: Path) -> Iterator[Source]:
             )
         yield Source("stdin", lambda: cast(BinaryIO, sys.stdin.buffer))
     elif name.is_dir():
-        files = sorted(f for f in name.iterdir() if f.is_file() and not f.name.startswith("."))
+        files = [
+            Path(place, file)
+            for place, folders, found in islice(os.walk(name), MOST_FILES)
+            if not folders.sort()
+            for file in sorted(found)[: MOST_FILES + 1]
+            if not file.startswith(".") and Path(place, file).is_file()
+        ]
         if not files or len(files) > MOST_FILES:
             raise BusbarError(
                 f"the directory has {len(files)} files",
                 where=str(name),
                 hint="name the files of one job",
             )
-        yield from (Source(str(f), lambda f=f: _open(f)) for f in files)  # type: ignore[misc]
+        yield from (Source(str(f), partial(_open, f), is_optional=True) for f in files)
+    elif name.is_file() and (members := list(_members(name))):
+        yield from members
     else:
         yield Source(str(name), lambda: _open(name))
+
+
+class _Bounded(io.BufferedReader):
+    """The tar archive in a file; a header that claims to be huge is not read."""
+
+    def read(self, nbytes: int | None = -1, /) -> bytes:
+        if nbytes is None or not 0 <= nbytes <= _MOST_HEADER_BYTES:
+            raise tarfile.ReadError("a header is too large")
+        return super().read(nbytes)
+
+
+def _members(path: Path) -> Iterator[Source]:
+    """Yield the files in an archive, which are read where they are; nothing for another file."""
+    with suppress(tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error):
+        with path.open("rb") as file:
+            head = file.read(HEAD_BYTES)
+            opener = next((each for magic, each in _OPENERS if head.startswith(magic)), None)
+            file.seek(0)
+            text = opener(file).read(tarfile.BLOCKSIZE) if opener else head
+        files: Iterable[tuple[str, int, Callable[[], Any]]] = ()
+        if head.startswith(b"PK\x03\x04"):
+            zipped = zipfile.ZipFile(path)
+            listed = (each for each in zipped.infolist() if not each.is_dir())
+            files = (
+                (each.filename, each.file_size, partial(zipped.open, each)) for each in listed
+            )
+        elif text.startswith(b"ustar", 257):
+            raw: Any = opener(path.open("rb")) if opener else path.open("rb")
+            tar = tarfile.TarFile(fileobj=_Bounded(raw))
+            members = (each for each in tar if each.isreg())
+            files = ((each.name, each.size, partial(tar.extractfile, each)) for each in members)
+        nbytes, most = 0, max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
+        for number, (name, size, open_) in enumerate(files):
+            nbytes += size
+            if number >= MOST_FILES or nbytes > min(most, _MOST_ARCHIVE_BYTES):
+                raise BusbarError(
+                    f"holds more than {MOST_FILES} files, or unpacks to more than a log can be",
+                    where=str(path),
+                    hint=_UNPACK,
+                )
+            yield Source(f"{path}:{name}", open_, is_optional=True)
 
 
 def _open(path: Path) -> BinaryIO:
@@ -122,7 +179,8 @@ class Stream:
             if opener := next((each for magic, each in _OPENERS if head.startswith(magic)), None):
                 self._text = opener(cast(BinaryIO, self._packed))
                 head = self._unpack(HEAD_BYTES)
-            _refuse(head, source.name, self._text is not None)
+            if not head.startswith(PICKLE):
+                _refuse(head, source.name, self._text is not None)
             if_refused.pop_all()
         self.head = self._ahead = head
         """The first bytes of the text, which `read` returns again."""

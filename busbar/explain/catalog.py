@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias, TypeVar
 
 from busbar.engine.job_output import JobOutput
-from busbar.engine.reading import Note
+from busbar.engine.reading import Evidence, Note
 from busbar.explain.named import Subject
 from busbar.explain.rules import Context, Finding
 from busbar.parse import numbers
@@ -54,16 +54,20 @@ class Wording:
 
 @dataclass(frozen=True)
 class OfVersion:
-    """What to do instead if the output shows that a library has one of these versions."""
+    """What to do instead for some messages, or for some versions of a library."""
 
-    library: str
-    """A key of ``VERSIONS``."""
     remedy: str
+    library: str = ""
+    """A key of ``VERSIONS``."""
     since: str = ""
     before: str = ""
+    words: str = ""
+    """An expression for lines of one family of messages, whatever the version."""
 
-    def fits(self, facts: JobOutput) -> bool:
-        """Return whether all versions that the output shows are in the range."""
+    def fits(self, facts: JobOutput, lines: Iterable[Evidence] = ()) -> bool:
+        """Return whether all versions that the output shows are in the range, or the words."""
+        if self.words:
+            return any(re.search(self.words, line.text) for line in lines)
         shown = [
             _release(v) for kind, name in VERSIONS[self.library] for v in facts.values(kind, name)
         ]
@@ -113,9 +117,10 @@ class Entry:
     remedies: Sequence[OfVersion] = ()
     """Remedies that depend on a version."""
 
-    def remedy_for(self, facts: JobOutput) -> str:
-        """Return what to do with the versions that the output shows."""
-        return next((each.remedy for each in self.remedies if each.fits(facts)), self.remedy)
+    def remedy_for(self, facts: JobOutput, lines: Iterable[Evidence]) -> str:
+        """Return what to do about the messages in ``lines`` with the versions that are shown."""
+        fitting = (each.remedy for each in self.remedies if each.fits(facts, lines))
+        return next(fitting, self.remedy)
 
     @classmethod
     def read(cls, row: Mapping[str, Any]) -> Entry:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -131,6 +132,11 @@ def _explanation(
     findings = [finding for rule in RULES for finding in rule(context)]
     findings += () if judgement.banded else unjudged(context)
     findings += asked_versions(context, asked)
+    elsewhere = [each for each in findings if _is_of_another_node(each, context)]
+    findings = [each for each in findings if each not in elsewhere]
+    notes += [
+        Note("other-node", f"{each.id}: {each.summary}", each.evidence) for each in elsewhere
+    ]
     outcome = judgement.verdict(
         verdict or (None if facts.readings else _measured(facts)),
         [finding.effect for finding in findings],
@@ -236,7 +242,16 @@ def _measured(facts: JobOutput) -> Verdict:
     return Verdict.UNJUDGED
 
 
+def _is_of_another_node(found: Finding, context: Context) -> bool:
+    """Return whether the kernel of a node without a process of the run logged what was found."""
+    hosts = {host.split(".")[0] for host in context.facts.hosts}
+    kernel = [line for line in found.evidence if _KERNEL.search(line.text)]
+    places = {context.place(line).host.split(".")[0] for line in kernel}
+    return bool(kernel and hosts) and kernel == [*found.evidence] and not places & {*hosts, ""}
+
+
 # ---- the findings that explain the verdict
+_KERNEL = re.compile(r"\bkernel:|\bNVRM: ")
 _CONSEQUENCES = ("timeout", "fabric-timeout", "peer-unreachable", "rank-died", "rank-silent")
 """Causes that others can bring about, on other ranks or at the end."""
 
@@ -255,9 +270,7 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
     relevant = [
         f for f in findings if _accounts_for(f, outcome) or (slow and f.explains is Explains.SLOW)
     ]
-    places = {
-        id(f): context.place(next(iter(f.evidence), None), f.details.get("rank")) for f in relevant
-    }
+    places = {id(f): _place(f, context) for f in relevant}
     follows = {
         id(f): [g for g in relevant if _hides(f, g) and not _is_older(g, f, places)]
         for f in relevant
@@ -269,13 +282,13 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
         explicit = explicit or _unexplained(outcome, context.judged)
     causes: dict[tuple[str, int | None], Cause] = {}
     for f in sorted(explicit, key=lambda f: (not f.hides, f.confidence != "certain")):
-        place = places.get(id(f)) or context.place(next(iter(f.evidence), None))
+        place = places.get(id(f)) or _place(f, context)
         after = tuple(
             Consequence(each.id, each.summary, each.evidence, places[id(each)].time)
             for each in follows.get(id(f), ())
             if each.id in _CONSEQUENCES and each.evidence[:1] != f.evidence[:1]
         )
-        remedy = CAUSES[f.id].remedy_for(context.facts)
+        remedy = CAUSES[f.id].remedy_for(context.facts, f.evidence)
         own = Cause(
             *(f.id, f.confidence, f.summary, f.evidence, remedy, f.details),
             **vars(place),
@@ -285,9 +298,18 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
     return list(causes.values())
 
 
+def _place(found: Finding, context: Context) -> Position:
+    """Return place and time of the first line of a finding that shows a rank or a host."""
+    if (rank := found.details.get("rank")) is not None:
+        return context.place(next(iter(found.evidence), None), rank)
+    places = [context.place(line) for line in found.evidence[:3]]
+    named = (each for each in places if each.rank is not None or each.host)
+    return next(named, places[0] if places else Position())
+
+
 def _hides(one: Finding, other: Finding) -> bool:
     """Return whether a finding is a consequence; ranks out of step bring no exception about."""
-    first = other.hides and one.id in (*other.hides, "collective-mismatch")
+    first = other.hides and one.id in (*other.hides, "collective-mismatch", "rank-silent")
     if other.id == one.id or first or other.id not in {*hidden_by(one.id), *one.hides}:
         return False
     weak = one.confidence == "likely" and one.effect is Verdict.PASS

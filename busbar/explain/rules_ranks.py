@@ -96,7 +96,14 @@ def went_on(facts: JobOutput) -> list[Evidence]:
             r"\[(?P<group>[^\[\]]*?) ?Rank (?P<rank>\d{1,18})\] .*?Watchdog caught collective.*?"
             r"(?:SeqNum=(?P<number>\d{1,18}), )?OpType=(?P<operation>\w+)"
             r"(?:, NumelIn=)?(?P<size>(?:(?<=NumelIn=)\d{1,18})?)",
-        )
+        ),
+        pattern(
+            "torch.watchdog",
+            "flight recorder: ",
+            r"\[(?P<group>[^\[\]]*?) Rank (?P<rank>\d{1,18})\] flight recorder:"
+            r" SeqNum=(?P<number>\d{1,18}), OpType=(?P<operation>\w+), NumelIn=(?P<size>\d+)",
+        ),
+        pattern("torch.recorder", "flight recorder of", r"recorder of rank \d* of (?P<ranks>\d+)"),
     ],
 )
 def watchdog(context: Context) -> Finding | None:
@@ -146,7 +153,8 @@ def silent(context: Context) -> Iterator[Finding]:
     own = raised(context)
     failed = context.place(own.evidence[0]).rank if own else None
     known = {*map(numbers.count, waiting), failed}
-    silent = [rank for rank in range(context.ranks or 0) if rank not in known]
+    recorded = map(numbers.count, context.facts.values("torch.recorder", "ranks"))
+    silent = [rank for rank in range(max(context.ranks or 0, *recorded, 0)) if rank not in known]
     if len(waiting) > 2 and len(silent) <= max(1, len(waiting) // _MOST_SILENT):
         last = next(reversed(waiting.values()))
         for rank in silent:

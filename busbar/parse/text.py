@@ -33,6 +33,8 @@ class Source:
     open: Callable[[], BinaryIO]
     first: int = 1
     """The number of its first line in the file of that name."""
+    is_optional: bool = False
+    """Whether it is left out if it is no text: a file that nobody named."""
 
     @classmethod
     def from_path(cls, path: Path) -> Source:

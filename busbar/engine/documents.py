@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: MIT
+"""JSON documents and pickles of other programs as lines, one for each fact that they hold.
+
+PyTorch's flight recorder (one file per rank), Loki's query API, Kubernetes lists of events and
+pods, ``sacct --json`` and ``scontrol show job --json``, ``dcgmi diag -j``.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any
+
+from busbar.parse import numbers
+
+PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
+"""How a pickle begins."""
+_MOST_LINES = 1_000_000
+_BROKEN = (ValueError, KeyError, TypeError, AttributeError, IndexError)
+
+
+class _Data(pickle.Unpickler):
+    """Reads plain containers, strings and numbers; nothing is imported or called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"the pickle holds {module}.{name}")
+
+
+def lines_of(data: bytes, file: str) -> bytes | None:
+    """Return the lines of a document; None if it is of no known kind."""
+    document: Any = None
+    if data.startswith(PICKLE):
+        with suppress(Exception):  # a damaged pickle raises anything
+            document = _Data(io.BytesIO(data)).load()
+    else:
+        with suppress(ValueError):
+            document = numbers.load_json(data)
+    for key, read in _READERS.items():
+        if isinstance(document, dict) and key in document:
+            with suppress(*_BROKEN):
+                lines = islice(read(document, file), _MOST_LINES)
+                return "\n".join(each.replace("\n", " | ") for each in lines).encode()
+    return None
+
+
+def _flight_recorder(document: Mapping[str, Any], file: str) -> Iterator[str]:
+    """https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html, version 2."""
+    found = re.search(r"(?P<rank>\d{1,7})(?:\.\w+)?$", file)
+    rank = found["rank"] if found else ""
+    groups = document["pg_config"].values()
+    largest = max((len(re.findall(r"\d+", str(each["ranks"]))) for each in groups), default=0)
+    yield f"flight recorder of rank {rank} of {largest}"
+    last: dict[str, Mapping[str, Any]] = {}
+    for entry in document["entries"]:
+        name = str(entry["process_group"][-1])
+        if last.get(name, {}).get("state", "completed") == "completed":
+            last[name] = entry
+    for name, entry in last.items():
+        operation = str(entry["profiling_name"]).rpartition(":")[2].upper()
+        elements = math.prod(entry["input_sizes"][0]) if entry["input_sizes"] else 0
+        yield (
+            f"[{name} Rank {rank}] flight recorder: SeqNum={entry['collective_seq_id']},"
+            f" OpType={operation}, NumelIn={elements}, state {entry['state']}"
+        )
+
+
+def _loki(document: Mapping[str, Any], _: str) -> Iterator[str]:
+    """https://grafana.com/docs/loki/latest/reference/loki-http-api/#query-logs-within-a-range."""
+    found = [
+        (numbers.json_whole(value[0][:16]), stream.get("stream", {}), value[1])
+        for stream in document["data"]["result"]
+        for value in stream["values"]
+    ]
+    for micros, labels, line in sorted(found, key=lambda each: each[0]):
+        names = (labels.get(key) for key in ("node_name", "host", "instance", "pod"))
+        host = next(filter(None, names), "")
+        time = datetime.fromtimestamp(micros * 1e-6, UTC)
+        yield f"{time:%Y-%m-%dT%H:%M:%SZ} {f'{host} ' if host else ''}{line}"
+
+
+def _kubernetes(document: Mapping[str, Any], _: str) -> Iterator[str]:
+    """https://kubernetes.io/docs/reference/kubernetes-api/, Event v1 and Pod v1."""
+    for each in document["items"]:
+        if "involvedObject" in each:
+            time = each.get("lastTimestamp") or ""
+            yield f"{time} {each['type']} {each['reason']} {each.get('message', '')}"
+        for status in each.get("status", {}).get("containerStatuses", ()):
+            for state in (status.get("state", {}), status.get("lastState", {})):
+                if ended := state.get("terminated"):
+                    name = each["metadata"]["name"]
+                    reason, code = ended.get("reason"), ended["exitCode"]
+                    yield f"{ended.get('finishedAt')} {name} Reason: {reason} Exit Code: {code}"
+
+
+def _slurm(document: Mapping[str, Any], _: str) -> Iterator[str]:
+    """https://slurm.schedmd.com/rest_api.html, as ``scontrol --oneliner show job`` prints it."""
+    for job in document["jobs"]:
+        state = job.get("job_state") or job["state"]["current"]
+        word = state[0] if isinstance(state, list) else state
+        yield f"JobId={job['job_id']} JobState={word} NodeList={job.get('nodes', '')}"
+
+
+def _dcgm(document: Mapping[str, Any], _: str) -> Iterator[str]:
+    """https://docs.nvidia.com/datacenter/dcgm/latest/user-guide/dcgm-diagnostics.html."""
+    diagnostic = next(each for key, each in document.items() if key.startswith("DCGM"))
+    for test in (test for each in diagnostic["test_categories"] for test in each["tests"]):
+        for result in test["results"]:
+            words = [str(each.get("warning", each)) for each in result.get("warnings", ())]
+            gpu = result.get("gpu_id", result.get("entity_id", ""))
+            shown = f"{test['name']}: {str(result['status']).capitalize()} - GPU {gpu}"
+            yield f"DCGM diag {shown} {'; '.join(words)}"
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any], str], Iterator[str]]] = {
+    "pg_config": _flight_recorder,
+    "data": _loki,
+    "items": _kubernetes,
+    "jobs": _slurm,
+    "DCGM GPU Diagnostic": _dcgm,
+    "DCGM Diagnostic": _dcgm,
+}

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: MIT
+"""Documents of other programs, in the form that their documentation shows, and archives."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import os
+import pickle
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from busbar.errors import BusbarError
+from busbar.explain import Source, explain
+
+from .outputs import run
+
+OOM = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB\n"
+DOCUMENTS: dict[str, Any] = {
+    "gpu-out-of-memory": {
+        "status": "success",
+        "data": {
+            "resultType": "streams",
+            "result": [{"stream": {"host": "gpu-7"}, "values": [["1763685771000000000", OOM]]}],
+        },
+    },
+    "out-of-memory": {
+        "kind": "PodList",
+        "items": [
+            {
+                "metadata": {"name": "worker-0"},
+                "status": {
+                    "containerStatuses": [
+                        {"state": {"terminated": {"reason": "OOMKilled", "exitCode": 137}}}
+                    ]
+                },
+            }
+        ],
+    },
+    "launch-failed": {
+        "kind": "EventList",
+        "items": [
+            {
+                "involvedObject": {"kind": "Pod"},
+                "type": "Warning",
+                "reason": "FailedScheduling",
+                "message": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+                "lastTimestamp": "2026-11-21T00:42:50Z",
+            }
+        ],
+    },
+    "timeout": {"jobs": [{"job_id": 7, "state": {"current": ["TIMEOUT"]}, "nodes": "gpu-1"}]},
+    "gpu-fault": {
+        "DCGM Diagnostic": {
+            "test_categories": [
+                {
+                    "category": "Hardware",
+                    "tests": [
+                        {
+                            "name": "Memory",
+                            "results": [
+                                {"gpu_id": "3", "status": "Fail", "warnings": [{"warning": "DBE"}]}
+                            ],
+                        }
+                    ],
+                }
+            ]
+        }
+    },
+}
+
+
+def test_documents_of_other_programs() -> None:
+    for cause, document in DOCUMENTS.items():
+        assert [each.id for each in run(json.dumps(document)).causes] == [cause]
+        assert not run(json.dumps({"x": document, **DOCUMENTS["timeout"]})).readings
+
+
+def recorded(rank: int, *, number: int = 812, elements: int = 4) -> dict[str, Any]:
+    """A dump of the flight recorder, version 2, whose last collective is not done."""
+    entries = [
+        {
+            "record_id": each,
+            "pg_id": 0,
+            "process_group": ["0", "default_pg"],
+            "collective_seq_id": each,
+            "profiling_name": "nccl:all_reduce",
+            "input_sizes": [[2, elements // 2] if elements % 2 == 0 else [elements]],
+            "state": "completed" if each < number else "started",
+        }
+        for each in range(number - 3, number + 1)
+    ]
+    ranks = str([*range(8)])
+    return {
+        "version": "2.4",
+        "pg_config": {"0": {"name": "0", "desc": "default_pg", "ranks": ranks}},
+        "entries": entries,
+    }
+
+
+@pytest.mark.parametrize("write", [pickle.dumps, json.dumps])
+def test_flight_recorder(write: Any, tmp_path: Path) -> None:
+    """As https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html shows them."""
+    for name, changed in (
+        ("behind", {3: recorded(3, number=811)}),
+        ("another size", {3: recorded(3, elements=6)}),
+        ("silent", {3: None}),
+        ("well", {}),
+    ):
+        dumps = {rank: recorded(rank) for rank in range(8)} | changed
+        sources = [
+            Source.from_text(f"nccl_trace_rank_{rank}", write(dump))
+            for rank, dump in dumps.items()
+            if dump
+        ]
+        (found,) = explain(sources)
+        assert [each.rank for each in found.causes] == [3] * (name != "well"), name
+
+
+class _Runs:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.system, ("touch executed",)
+
+
+def _tar(*members: tuple[str, int], data: bytes = b"") -> bytes:
+    file = io.BytesIO()
+    for name, nbytes in members:
+        info = tarfile.TarInfo(name)
+        info.size = nbytes
+        info.type = tarfile.XHDTYPE if name == "pax" else tarfile.REGTYPE
+        file.write(info.tobuf(tarfile.GNU_FORMAT) + data.ljust(-(-len(data) // 512) * 512, b"\0"))
+    return file.getvalue() + bytes(1024)
+
+
+def test_hostile_input_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    hostile = {
+        "x_rank_1": pickle.dumps({"entries": [], "pg_config": _Runs()}),
+        "cut_rank_2": pickle.dumps(recorded(2))[:-40],
+        "100gb.tar.gz": gzip.compress(_tar(("big", 100 << 30))),
+        "header.tar.gz": gzip.compress(_tar(("pax", 4 << 30))),
+        "many.tar": _tar(*[(f"{each}", 0) for each in range(20_000)]),
+    }
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("zeros", bytes(300 << 20))
+    hostile["bomb.zip"] = file.getvalue()
+    started = time.process_time()
+    for name, data in hostile.items():
+        Path(name).write_bytes(data)
+        with pytest.raises(BusbarError):
+            explain([Path(name)])
+    assert time.process_time() - started < 5
+    assert {each.name for each in tmp_path.iterdir()} == {*hostile}
+
+
+def test_archives_and_directories(tmp_path: Path) -> None:
+    """What is no text is left out, and names that lead elsewhere name nothing."""
+    other = tmp_path / "elsewhere"
+    (tmp_path / "job/node1").mkdir(parents=True)
+    (tmp_path / "job/node1/out.log").write_text(OOM)
+    (tmp_path / "job/core").write_bytes(b"\x7fELF" + bytes(range(256)) * 9)
+    for packed in ("", "gz", "xz"):
+        with tarfile.open(tmp_path / f"a.tar{packed}", mode=f"w:{packed}") as tar:  # type: ignore[call-overload]
+            tar.add(tmp_path / "job", "job")
+            tar.add(tmp_path / "job/node1/out.log", "../elsewhere")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.write(tmp_path / "job/node1/out.log", "../elsewhere")
+    for name in ("job", "a.tar", "a.targz", "a.tarxz", "a.zip"):
+        (found,) = explain([tmp_path / name])
+        assert [each.id for each in found.causes] == ["gpu-out-of-memory"], name
+        assert found.causes[0].rank == 3
+    assert not other.exists()
+
+
+def test_a_fault_of_another_node_is_a_note() -> None:
+    job = "gpu-001:77:90 [3] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n" + OOM
+    xid = "Nov 21 00:42:50 {} kernel: NVRM: Xid (PCI:0000:86:00): 79, pid=1, GPU has fallen off\n"
+    here, there = (run(job, xid.format(host)) for host in ("gpu-001", "gpu-009"))
+    assert "gpu-fault" in {each.id for each in here.causes}
+    assert [each.id for each in there.causes] == ["gpu-out-of-memory"]
+    assert "other-node" in {each.id for each in there.notes}
