@@ -18,7 +18,6 @@ from busbar.gate.site import UNKNOWN_XID
 from busbar.parse import numbers
 from busbar.parse.cpulist import parse_cpu_list
 from busbar.parse.events import Rank
-from busbar.parse.messages import pattern
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -219,31 +218,11 @@ def _slow_rank(readings: Sequence[Reading]) -> tuple[int, float, Reading] | None
 
 
 # ---- faults of GPUs that the kernel logs by number
-_CODE = r"(?P<code>\d{1,4})"
 _GRAVITY = ("hardware", "driver", "unknown", "application", "notice", "consequence")
 """Kinds of codes, the one that explains most first."""
 
 
-@cause(
-    "gpu-fault",
-    fatal=True,
-    patterns=[
-        # The kernel's own line; drivers before 400 print no "PCI:".
-        pattern("gpu.xid", "Xid (", rf"\bXid \((?:PCI:)?[^)]*\):? {_CODE}\b"),
-        # The Kubernetes device plugin, DCGM and node-problem-detector.
-        pattern("gpu.xid", "Xid=", rf"\bXid={_CODE}\b"),
-        pattern(
-            "gpu.xid",
-            "XID",
-            # A line with several codes, each with its meaning, is from a document.
-            r"(?:XID error:?|(?:^|[\[\]:;,(>|-] ?"
-            r"|\b(?:with|got|detected|fatal|critical|error|event|new) )XID)"
-            rf" {_CODE}\b(?!.*\bXID \d)(?=.*GPU)",
-        ),
-        # Monitors, and NCCL's RAS diagnostics from 2.31 on; those tagged [OK] need no action.
-        pattern("gpu.xid", " detected", rf"^(?!.*\[OK\]).*\b(?i:xid) {_CODE} detected"),
-    ],
-)
+@cause("gpu-fault", fatal=True)
 def xid(context: Context) -> Finding | None:
     """The kernel logged an Xid; those of hardware and driver prove a fault of the GPU."""
     known = catalog()

@@ -20,7 +20,6 @@ from busbar.explain.rules import (
     words_of,
 )
 from busbar.parse.events import Rank, Start
-from busbar.parse.messages import pattern
 from busbar.parse.ucx_log import Endpoint
 from busbar.units import parse_bytes
 from busbar.verdict import Verdict
@@ -257,21 +256,7 @@ def mpich_gpu_off(context: Context) -> Finding | None:
     return None
 
 
-@cause(
-    "singletons",
-    fatal=True,
-    hides=["invalid-reading"],
-    patterns=[
-        pattern(
-            "greeting",
-            "of 1",
-            # Many programs of one rank print "rank 0 of 1" on each line; they greet once.
-            r"(?i:\b(?:hello|hi|greetings|I am|I'm|this is)\W.{0,80}"
-            r"\b(?:rank|proc(?:ess|essor)?|task|node)\b\D{0,12}0 (?:out )?of 1\b)(?!\d)"
-            r"(?:.*\bpid\W{0,3}(?P<pid>\d+))?",
-        )
-    ],
-)
+@cause("singletons", fatal=True, hides=["invalid-reading"])
 def singletons(context: Context) -> Finding | None:
     """Several programs of one rank ran instead of one program of several ranks."""
     facts = context.facts

@@ -14,7 +14,6 @@ from busbar.explain import timeline
 from busbar.explain.catalog import cause
 from busbar.explain.rules import Context, Finding, failure
 from busbar.parse import numbers
-from busbar.parse.messages import pattern
 from busbar.parse.tables import beside
 from busbar.words import counted
 
@@ -85,27 +84,7 @@ def went_on(facts: JobOutput) -> list[Evidence]:
 
 
 # ---- ranks at different collectives: PyTorch's watchdog, NCCL's RAS, XLA
-@cause(
-    "collective-mismatch",
-    fatal=True,
-    patterns=[
-        # "[Rank 3]" of PyTorch 2.0, "[PG ID 0 PG GUID 0(default_pg) Rank 3]" of 2.5.
-        pattern(
-            "torch.watchdog",
-            "Watchdog caught collective",
-            r"\[(?P<group>[^\[\]]*?) ?Rank (?P<rank>\d{1,18})\] .*?Watchdog caught collective.*?"
-            r"(?:SeqNum=(?P<number>\d{1,18}), )?OpType=(?P<operation>\w+)"
-            r"(?:, NumelIn=)?(?P<size>(?:(?<=NumelIn=)\d{1,18})?)",
-        ),
-        pattern(
-            "torch.watchdog",
-            "flight recorder: ",
-            r"\[(?P<group>[^\[\]]*?) Rank (?P<rank>\d{1,18})\] flight recorder:"
-            r" SeqNum=(?P<number>\d{1,18}), OpType=(?P<operation>\w+), NumelIn=(?P<size>\d+)",
-        ),
-        pattern("torch.recorder", "flight recorder of", r"recorder of rank \d* of (?P<ranks>\d+)"),
-    ],
-)
+@cause("collective-mismatch", fatal=True)
 def watchdog(context: Context) -> Finding | None:
     """PyTorch's watchdog stopped ranks of one group at different collectives."""
     for first in _waiting(context.facts):
@@ -187,18 +166,7 @@ def counts(context: Context) -> Finding | None:
     return failure(summary, *behind[:3], certain=False, rank=rank)
 
 
-@cause(
-    "collective-mismatch",
-    fatal=True,
-    patterns=[
-        pattern(
-            "xla.stuck",
-            "may be stuck",
-            r"(?P<text>\b[Tt]hread has been waiting for .{0,300}may be stuck.*)",
-        ),
-        pattern("xla.unstuck", "is unstuck", r"(?P<text>Thread is unstuck.*)"),
-    ],
-)
+@cause("collective-mismatch", fatal=True)
 def stuck(context: Context) -> Finding | None:
     """Threads of XLA wait for others at a collective, and none says that it went on."""
     facts = context.facts

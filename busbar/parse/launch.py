@@ -20,6 +20,7 @@ _EXIT, _EXPORT, _TRACED, _PROGRAM = (
 TABLE = (
     *table("launch"),
     *table("fatal"),
+    *table("rules"),
     # glibc: "lib.so(name+0x1)", gdb: "#3 0x... in name ()", UCX: "2 0x... name()  file".
     *(
         pattern("frame", name, rf"(?:\(|\bin |0x[0-9a-f]+ )(?P<function>{name}\w*)")

@@ -18,6 +18,7 @@ FILES = (
     "posts-later",
     "posts-tools",
     "posts-first-sight",
+    "posts-recent",
     "mentions",
 )
 POSTS = [
