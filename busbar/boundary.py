@@ -190,10 +190,14 @@ def refuse_shared(directory: Path, where: str) -> Path:
 def refuse_foreign_code(file: Path) -> None:
     """Raise ``BusbarError`` for a file to execute that another user can change.
 
-    The caller, root, and the owner of this installation are trusted.
+    The caller, root, and the owner of this installation are trusted. For root, all directories
+    above it count: who can write to one of them can put another file there.
     """
     trusted = {0, os.geteuid(), Path(__file__).stat().st_uid}
-    for path in (file, file.parent):
+    refuse_links(file, str(file))
+    ways = (file.absolute(), file.resolve())
+    above = [path for way in ways for path in (way.parents if _is_root() else (way.parent,))]
+    for path in dict.fromkeys((*ways, *above)):
         if who := _writer(path, trusted, alone=True):
             raise BusbarError(
                 f"{who} {path}, and {file.name} is executed",
@@ -293,12 +297,17 @@ def slurm_reason(text: str) -> str:
     return " ".join(re.sub(r"[^ !#%&()*+,./0-9:;<=>?@A-Z\[\]_a-z{}~-]", "?", text).split())
 
 
-def read_text(path: Path, most: int = MOST_BYTES, *, errors: str = "strict") -> str:
+def read_text(
+    path: Path, most: int = MOST_BYTES, *, errors: str = "strict", own: bool = False
+) -> str:
     """Return the text of a file; raise ``OSError`` for anything but a file of ``most`` bytes.
 
-    ``errors`` is as for ``bytes.decode``.
+    ``errors`` is as for ``bytes.decode``. With ``own``, the file must be the caller's or root's.
     """
     with open(path, "rb", opener=regular) as stream:
+        owner = os.fstat(stream.fileno()).st_uid
+        if own and owner not in (0, os.geteuid()):
+            raise OSError(0, f"belongs to {_name(owner)}")
         data = stream.read(most + 1)
     if len(data) > most:
         raise OSError(0, f"has more than {most:,} bytes")

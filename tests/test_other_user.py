@@ -16,7 +16,12 @@ import pytest
 
 from busbar.boundary import refuse_foreign_temporary
 from busbar.errors import BusbarError
+from busbar.gate.memory import recall
+from busbar.gate.site import CommandRule
+from busbar.gate.site_commands import judge_commands
+from busbar.verdict import Verdict
 from tests.files import written
+from tests.gate.node import SITE
 from tests.said import Command
 
 pytestmark = [
@@ -165,3 +170,70 @@ def test_root_of_a_user_namespace_knows_no_owners(
         lambda path, *a: "0 1000 1\n" if path.name == "uid_map" else read(path, *a),
     )
     refuse_foreign_temporary()
+
+
+def _below(theirs: Path, program: Path) -> tuple[str, ...]:
+    """Root's program, in a directory of root's that its owner's parent can rename."""
+    (theirs / "deep").mkdir()
+    return (str(program.rename(theirs / "deep" / "program")),)
+
+
+def _link(theirs: Path, program: Path) -> tuple[str, ...]:
+    link = theirs.parent / "link"
+    link.symlink_to(program)
+    os.lchown(link, OTHER, OTHER)
+    return (str(link),)
+
+
+def _script(theirs: Path, program: Path) -> tuple[str, ...]:
+    os.chown(program, OTHER, OTHER)
+    program.chmod(0o644)
+    return ("/bin/sh", str(program))
+
+
+def _started(theirs: Path, program: Path) -> tuple[str, ...]:
+    os.chown(program, OTHER, OTHER)
+    return ("/usr/bin/nice", str(program))
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A program that leaves a file beside the directories of the test."""
+    file = written(tmp_path / "program", f"#!/bin/sh\ntouch {tmp_path}/executed\n")
+    file.chmod(0o755)
+    return file
+
+
+@pytest.mark.parametrize("plant", [None, _below, _link, _script, _started])
+def test_a_command_that_another_user_can_change_is_not_executed(
+    plant: Callable[[Path, Path], tuple[str, ...]] | None,
+    theirs: Path,
+    program: Path,
+) -> None:
+    run = plant(theirs, program) if plant else ("/usr/bin/nice", str(program))
+    (found,) = judge_commands([CommandRule("c", run, 5, "enforce", "critical", "")], 5)
+    assert (theirs.parent / "executed").exists() == (plant is None)
+    assert found.verdict is (Verdict.UNKNOWN if plant else Verdict.PASS)
+
+
+@pytest.mark.parametrize("name", ["site.yaml", "here.json"])
+def test_a_site_of_another_user_gives_root_no_commands(
+    name: str, theirs: Path, program: Path, busbar: Command
+) -> None:
+    text = SITE.format(gate=f"  commands: [{{name: c, run: [/bin/sh, {program}]}}]")
+    mine = written(theirs.parent / "here" / "site.yaml", text)
+    assert busbar("gate compile --site", mine, "--output", mine.parent).status == 0
+    os.chown(mine.with_name(name), OTHER, OTHER)
+    found = busbar("gate --passive --json --site", mine.with_name(name))
+    assert "nobody owns" in found.out
+    assert not (theirs.parent / "executed").exists()
+    if name == "site.yaml":
+        busbar.refuses("nobody owns", "gate compile --site", mine)
+
+
+def test_a_memory_of_another_user_is_not_believed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    file = written(tmp_path / "memory.json", "{}")
+    os.chown(file, OTHER, OTHER)
+    with pytest.raises(BusbarError, match="belongs to nobody"):
+        recall(file, Path("/"))

@@ -34,7 +34,7 @@ from busbar.gate.site import (
 )
 from busbar.gate.slurm import SlurmContext, from_environment
 from busbar.site.gate import Gate
-from busbar.site.load import link_classes, load, names
+from busbar.site.load import find, link_classes, load, names
 from busbar.site.model import Gpus, NodeType, Site
 from busbar.terminal import stdout
 
@@ -78,7 +78,7 @@ def _compile(args: argparse.Namespace) -> int:
     if not args.site:
         raise BusbarError("compile needs a site", hint="give --site NAME")
     xids = {str(code): xid for code, xid in _catalog().items()}
-    site = replace(compile_site(load(args.site)), xids=xids)
+    site = replace(_trusted(args.site), xids=xids)
     path = output_directory(args.output, "--output") / site.name
     text = json.dumps(site.document, separators=(",", ":"))
     program = path.with_name(f"{site.name}.pyz")
@@ -107,7 +107,11 @@ def _load(args: argparse.Namespace, slurm: SlurmContext) -> GateSite | None:
         return None
     if name.endswith(".json"):
         return compiled.read(Path(name))
-    return compile_site(load(name), copies=not args.passive)
+    return _trusted(name, copies=not args.passive)
+
+
+def _trusted(name: str, *, copies: bool = True) -> GateSite:
+    return compiled.refuse_foreign_commands(compile_site(load(name), copies=copies), find(name))
 
 
 def compile_site(site: Site, *, copies: bool = True) -> GateSite:

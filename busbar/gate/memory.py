@@ -141,7 +141,7 @@ def recall(path: Path, root: Path) -> GateMemory:
     refuse_foreign(path.parent, "--memory")
     boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
     try:
-        memory = _parsed(path, json.loads(read_text(path, _MOST_BYTES)))
+        memory = _parsed(path, json.loads(read_text(path, _MOST_BYTES, own=True)))
     except FileNotFoundError:
         return GateMemory(path, boot)
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

@@ -14,7 +14,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from busbar.boundary import read_text
+from busbar.boundary import read_text, refuse_foreign_code
 from busbar.errors import BusbarError
 from busbar.verdict import Verdict, verdict_on_rate
 
@@ -279,7 +279,7 @@ def read(path: Path) -> GateSite:
         raw = json.loads(read_text(path, _MOST_BYTES))
         if raw.pop("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
-        return GateSite(
+        site = GateSite(
             **raw
             | {
                 "rules": _rules(raw["rules"]),
@@ -294,6 +294,14 @@ def read(path: Path) -> GateSite:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         what = f"is no compiled site ({type(error).__name__}: {error})"
         raise BusbarError(what, where=str(path), hint=hint) from error
+    return refuse_foreign_commands(site, path)
+
+
+def refuse_foreign_commands(site: GateSite, path: Path) -> GateSite:
+    """Return the site; raise ``BusbarError`` if another user can change its commands."""
+    if site.rules.commands:
+        refuse_foreign_code(path)
+    return site
 
 
 def _rules(raw: dict[str, Any]) -> Rules:

@@ -3,18 +3,22 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from busbar.boundary import refuse_foreign_code
 from busbar.errors import BusbarError
-from busbar.gate.bounded import Output, Task, finish, program
+from busbar.gate import bounded
+from busbar.gate.bounded import Output, Task, finish
 from busbar.gate.findings import GateFinding
 from busbar.gate.site import CommandRule
 from busbar.verdict import Verdict
 
 _STATUSES = {0: Verdict.PASS, 1: Verdict.DEGRADED, 2: Verdict.FAILED}
 _MOST_TEXT = 200
+_INTERPRETER = re.compile(r"(?:env|[a-z]{0,3}sh|perl|python|ruby|lua)[\d.]*")
 
 
 def judge_commands(commands: Sequence[CommandRule], most_s: float) -> Iterator[GateFinding]:
@@ -23,13 +27,23 @@ def judge_commands(commands: Sequence[CommandRule], most_s: float) -> Iterator[G
     refused = {}
     for each in commands:
         try:
-            refuse_foreign_code(Path(each.run[0]))
-            tasks[each.name] = program(each.run, min(each.seconds, most_s))
+            for file in _programs(each.run):
+                refuse_foreign_code(file)
+            tasks[each.name] = bounded.program(each.run, min(each.seconds, most_s))
         except (BusbarError, OSError) as error:
             refused[each.name] = str(error)
     finish(list(tasks.values()))
     for each in commands:
         yield _finding(each, tasks.get(each.name), refused.get(each.name, ""))
+
+
+def _programs(command: Sequence[str]) -> Iterator[Path]:
+    """Yield what a command executes: its program, and what that may start or interpret."""
+    program = Path(command[0])
+    yield program
+    for file in (Path(word) for word in command[1:] if word.startswith("/")):
+        if file.is_file() and (os.access(file, os.X_OK) or _INTERPRETER.fullmatch(program.name)):
+            yield file
 
 
 def _finding(rule: CommandRule, task: Task[Output] | None, refused: str) -> GateFinding:

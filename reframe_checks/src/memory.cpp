@@ -31,12 +31,11 @@ struct Rate {
     std::size_t wrong = 0;
 };
 
-// The bytes of `memory`, which holds a target of `room` bytes between two guards, that differ: the first `bytes` of the target
-// from the payload of `seed` from `shift` bytes on, and the guards from what clearing left.
-std::size_t wrong_between_guards(const unsigned char *memory, std::size_t room, std::size_t bytes, std::uint64_t seed, std::size_t shift) {
+// The bytes of `memory`, which holds a target between two guards, that differ: the first `bytes` of the target from the payload of
+// `seed` from `shift` bytes on, and what lies around them from what clearing left.
+std::size_t wrong_between_guards(const unsigned char *memory, std::size_t bytes, std::uint64_t seed, std::size_t shift) {
     const auto touched = [](const unsigned char *at) { return guard - static_cast<std::size_t>(std::count(at, at + guard, 0xff)); };
-    const std::size_t behind = bytes == room ? touched(memory + guard + room) : 0;
-    return touched(memory) + count_wrong(memory + guard, bytes, seed, shift / 8) + behind;
+    return touched(memory) + count_wrong(memory + guard, bytes, seed, shift / 8) + touched(memory + guard + bytes);
 }
 
 // Copies until `seconds` of copying are over, at least three times after one that is not timed; the best rate. Each copy
@@ -60,6 +59,7 @@ Rate best_rate(std::size_t bytes, double seconds, const Copy &copy, const Wrong 
         comparing += now() - copied;
         rate.gb_per_s = std::max(rate.gb_per_s, 1e-9 * static_cast<double>(bytes) / (copied - start));
     }
+    clear();
     for (std::size_t i = 0; i < short_copies; ++i) {
         const std::size_t shift = (turn + i) % steps * step, part = std::min(bytes, short_bytes);
         copy(shift, part);
@@ -102,7 +102,7 @@ std::size_t host(std::size_t bytes, double seconds, unsigned threads) {
         for (auto &member : team) member.join();
     };
     const Rate rate = best_rate(
-        whole, seconds, copy, [&](std::size_t shift, std::size_t copied) { return wrong_between_guards(to.data(), whole, copied, 1, shift); },
+        whole, seconds, copy, [&](std::size_t shift, std::size_t copied) { return wrong_between_guards(to.data(), copied, 1, shift); },
         [&] { std::fill(to.begin(), to.end(), 0xff); });
     return report(threads == 1 ? "one_core" : "all_cores", 0, 0, "H", whole, rate);
 }
@@ -159,7 +159,7 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
         std::size_t bytes_wrong = 0;
         at_target([&] {
             device::copy(payload.data(), memory.get(), copied + 2 * guard);
-            bytes_wrong = wrong_between_guards(payload.data(), bytes, copied, seed, shift);
+            bytes_wrong = wrong_between_guards(payload.data(), copied, seed, shift);
         });
         return bytes_wrong;
     };
@@ -188,7 +188,7 @@ std::size_t host_link(int index, bool to_gpu, std::size_t bytes, double seconds)
     device::copy(source, payload.data(), payload.size());
     const Wrong wrong = [&](std::size_t shift, std::size_t copied) {
         device::copy(payload.data(), target, copied + 2 * guard);
-        return wrong_between_guards(payload.data(), bytes, copied, seed, shift);
+        return wrong_between_guards(payload.data(), copied, seed, shift);
     };
     const auto clear = [&] {
         if (to_gpu)

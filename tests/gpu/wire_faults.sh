@@ -126,9 +126,9 @@ collectives() {
     LD_LIBRARY_PATH=$torch_libraries record framework "$fault" "$variant" "$wanted" "$operations" bash -c 'ranks "$@"' _ "$port" "${variables[@]}" "$@"
 }
 
-# copies FAULT KIND EVERY
+# copies FAULT KIND EVERY OPERATION
 copies() {
-    record memory "$1" "$2-$3" caught "\"operation\": \"$2" env "LD_PRELOAD=$work/faulty_copy.so" "FAULT=$1" "FAULT_COPY=$2" "FAULT_EVERY=$3" \
+    record memory "$1" "$2-$3" caught "\"operation\": \"$4" env "LD_PRELOAD=$work/faulty_copy.so" "FAULT=$1" "FAULT_COPY=$2" "FAULT_EVERY=$3" \
         "$work/memory" "$gpus" 256M
 }
 
@@ -146,9 +146,11 @@ if [[ $gpus != 1 ]]; then
     port=$((20000 + $$ % 20000))
     all='"all_reduce" "all_gather" "reduce_scatter" "alltoall" "broadcast" "sendrecv"'
     start collectives $((port++)) none all right .
-    for fault in flip half drop repeat blocks past ahead lost; do
+    for fault in flip half drop repeat blocks past ahead; do
         start collectives $((port++)) $fault all caught "$all"
     done
+    # NCCL lets the stream of a message wait for those of all others of its group.
+    start collectives $((port++)) lost results caught "${all% *}"
     start collectives $((port++)) flip rank1 caught "$all" FAULT_RANK=1
     start collectives $((port++)) root broadcast caught '"broadcast"'
     for fault in type op; do
@@ -160,7 +162,7 @@ fi
 start record memory none all right . "$work/memory" "$gpus" 256M
 start pair none matrix right DD -- --sizes=1M,4M,16M,64M,256M --latency-sizes=8
 start pair none kinds right DD,HD,DH,HH -- "${checks[@]}" --sizes=1M --latency-sizes=8
-for fault in flip half drop repeat swap truncate past ahead early lost; do
+for fault in flip half drop repeat swap shift source truncate past ahead early lost; do
     start pair $fault check caught DD,HD,DH,HH $payload FAULT_EVERY=7 -- "${checks[@]}"
 done
 for fault in flip half drop repeat swap truncate past early; do
@@ -179,10 +181,11 @@ for operation in ${operations//,/ }; do
 done
 
 for kind in "${kinds[@]}"; do
-    start copies flip "$kind" 7
-    start copies past "$kind" 7
+    start copies flip "$kind" 7 "$kind"
+    start copies past "$kind" 7 "$kind"
 done
-start copies flip host 3
+start copies ahead local 7 local
+start copies flip host 3 one_core
 start record memory clock all caught . env "LD_PRELOAD=$work/faulty_nccl.so" FAULT=clock "$work/memory" "$gpus" 256M
 
 start pair flip large caught DD $payload FAULT_EVERY=97 FAULT_LEAST=16777216 -- "${matrix[@]}"

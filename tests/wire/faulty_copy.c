@@ -3,7 +3,8 @@
 //
 //   cc -shared -fPIC -O2 faulty_copy.c -o faulty_copy.so -ldl
 //
-//   FAULT        flip: one bit (default); past: the byte behind the copy; drop: nothing is copied (host only)
+//   FAULT        flip: one bit (default); past: the byte behind the copy; ahead: the byte before it; in host memory only
+//                drop: nothing is copied; shift: the bytes arrive 8 behind their place
 //   FAULT_EVERY  every n-th copy
 //   FAULT_COPY   only copies of this kind: host, to_gpu, from_gpu, local (within a GPU), peer (any)
 // At the end it prints "faulty_copy: N faults".
@@ -68,8 +69,12 @@ static int fault_is(const char *name) {
     return fault && strcmp(fault, name) == 0;
 }
 
+// Which byte of a copy changes.
+static long place(size_t bytes) { return fault_is("past") ? (long)bytes : fault_is("ahead") ? -1 : (long)bytes / 3; }
+
 static int flip(void *memory, size_t bytes) {
-    char byte, *at = (char *)memory + (fault_is("past") ? bytes : bytes / 3);
+    char byte, *at = (char *)memory + place(bytes);
+    if (gpu_of(at) != gpu_of(memory)) return 0;  // outside of the allocation
     const int status = gpu_copy()(&byte, at, 1, KIND_DEFAULT);
     byte ^= 2;
     __sync_add_and_fetch(&faults, 1);
@@ -82,8 +87,9 @@ void *memcpy(void *to, const void *from, size_t bytes) {
     if (!is_hit("host", bytes)) return real(to, from, bytes);
     __sync_add_and_fetch(&faults, 1);
     if (fault_is("drop")) return to;
+    if (fault_is("shift")) return (char *)real((char *)to + 8, from, bytes - 8) - 8;
     real(to, from, bytes);
-    ((char *)to)[fault_is("past") ? bytes : bytes / 3] ^= 2;
+    ((char *)to)[place(bytes)] ^= 2;
     return to;
 }
 
