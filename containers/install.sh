@@ -26,7 +26,8 @@ find $prefix -depth \( -name '*.a' -o -name '*.la' -o -name '*.py' -o -name __py
 find $prefix -xtype l -delete
 find $prefix -type d -empty -delete
 
-install -m 755 containers/smoke.sh $prefix/smoke.sh
+install -m 755 containers/smoke.sh containers/contents.sh $prefix/
+[ ! -d sbom ] || cp -R sbom $prefix/sbom
 install -D -m 644 LICENSE $prefix/licenses/busbar
 # One line per package, NAME VERSION, from wheels.sh or spack.sh; dpkg lists the packages of the base.
 sort -o $prefix/packages.txt $prefix/packages.txt

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+from importlib.metadata import version
 from pathlib import Path
 
 import jinja2
@@ -50,6 +51,8 @@ def render(stack: str, site_name: str, template: str) -> str:
         variables=_IMAGE | tuning,
         labels={
             "org.opencontainers.image.title": f"busbar-{stack}",
+            "org.opencontainers.image.description": f"MPI, UCX and benchmarks: stack {stack}",
+            "org.opencontainers.image.version": version("busbar"),
             "busbar.licenses": "/opt/busbar/licenses",
             "busbar.stack": stack,
             "busbar.family": site.family,
