@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench fit published fuzz mutants docs clean docs-site completion image spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
+.PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench fit published fuzz mutants docs clean docs-site completion image sbom bundle bundle-verify bundle-install spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -47,8 +47,20 @@ lint: dev ## check format, style, types, import contracts and shell scripts
 	@$(BIN)/lint-imports --no-logo --no-cache
 	@git ls-files -z '*.sh' .ci ci/lab ci/slurm ':!*.conf' ':!ci/slurm/scrontab' ':!tests/golden/schedulers' | PATH="$(BIN):$$PATH" xargs -0 shellcheck -x -e SC1097
 
-image: setup ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local, BUILDER=; see docs/containers.md)
+image: dev ## build a container image (STACK=host|cuda|rocm, FORMAT=sif|oci, DELIVERY=wheels|spack, LANE=, SITE=, BASE=local, BUILDER=; see docs/containers.md)
 	@ci/images/build.sh
+
+sbom: dev ## write the bill of materials of a site (SITE=, LANE=) or an image (IMAGE=) as build/sbom/NAME.cdx.json (CycloneDX 1.6) and NAME.spdx.json (SPDX 2.3)
+	@ci/sbom.sh "$(SITE)" "$(LANE)" "$(IMAGE)"
+
+bundle: dev ## pack all that a machine without a network needs to install and test Busbar and the stack of a site (SITE=, LANE=, OUTPUT=, KEY=ssh key, IMAGES=, SPACK=no)
+	@ci/bundle.sh "$(SITE)" "$(LANE)" "$(OUTPUT)"
+
+bundle-verify: ## check every byte of a bundle, and its signature (FILE=, SIGNERS=)
+	@ci/unbundle.sh verify "$(FILE)" "$(SIGNERS)"
+
+bundle-install: ## verify a bundle, and unpack it into a new directory (FILE=, DIR=, SIGNERS=)
+	@ci/unbundle.sh install "$(FILE)" "$(DIR)" "$(SIGNERS)"
 
 spack: setup ## install the stack of a site from its lock (SITE=, LANE=, PREFIX=, BUILDCACHE=, MIRROR=, ARGS=); the host stack without SITE
 	@ci/spack/setup.sh

@@ -66,6 +66,9 @@ spack)
     ;;
 *) die "DELIVERY must be wheels or spack, got '$delivery'" ;;
 esac
+lock=$dir/wheels.lock
+[[ ! -s ${environment:-}/spack.lock ]] || lock=$environment/spack.lock
+"$python" -m ci.sbom "$dir/sbom/busbar-$stack" "$lock" >/dev/null
 "$python" ci/images/render.py --stack "$stack" --output "$dir/rendered" ${site:+--site "$site"}
 mv "$dir/rendered/$stack"/* "$dir/"
 rmdir "$dir/rendered/$stack" "$dir/rendered"

