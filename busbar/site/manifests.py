@@ -47,6 +47,8 @@ class StackRow(Record):
     """In order of precedence."""
     ucx: bool = False
     """It has two lanes."""
+    current: Mapping[str, str] = {}
+    """Scopes that replace others in the second lane."""
     packages: Mapping[str, Mapping[str, Any]] = {}
     """Requirements by lane or ``any``; ``{variant}`` stands for that of the GPU."""
 
@@ -73,7 +75,9 @@ class SharedEnvironment:
 
     def text(self, directory: Path, families: Path) -> str:
         """Return its manifest for a directory."""
-        scopes = [*self.row.scopes, *([f"lanes/{self.lane}"] if self.lane else [])]
+        newer = self.row.current if self.lane == SECOND_LANE else {}
+        scopes = [newer.get(scope, scope) for scope in self.row.scopes]
+        scopes += [f"lanes/{self.lane}"] if self.lane else []
         scopes = ["machine", *scopes, f"systems/{self.system}", "common"]
         above = os.path.relpath(families, directory)
         text = _TEXT.format(

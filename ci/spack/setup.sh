@@ -27,6 +27,10 @@ field() { # NAME: prints a value of the builtin recipes in repos.yaml
     sed -nE "s/^ *$1: ([^ ]+).*/\\1/p" "$repos"
 }
 
+wrapper() { # git | commit: prints where Spack's compiler wrapper is
+    sed -nE "s/.*$1 ?= ?\"([^\"]+)\".*/\\1/p" packages/spack_repo/busbar/packages/compiler_wrapper/package.py
+}
+
 clone() { # URL COMMIT DIR
     [[ -d $3/.git && $(git -C "$3" rev-parse HEAD) == "$2" ]] && return
     say "fetching $1 at ${2:0:8}"
@@ -96,6 +100,8 @@ commit=$(field commit)
 cache=${SPACK_USER_CACHE_PATH:-$home/cache-${commit:0:8}}
 destination=$(field destination)
 clone "$(field git)" "$commit" "${destination/\$user_cache_path/$cache}"
+# Spack fetches its compiler wrapper from here, as it builds nothing without it.
+clone "$(wrapper git)" "$(wrapper commit)" "$home/compiler-wrapper"
 
 # ---- the solver, which Spack would otherwise bootstrap
 want=$(sha256sum <locks/spack.txt)
@@ -130,5 +136,6 @@ fi
 cat >"$home/env.sh" <<EOF
 # Written by ci/spack/setup.sh; source it to use Spack and the recipes of this checkout.
 export SPACK_ROOT='$root' SPACK_PYTHON='$home/venv/bin/python' SPACK_USER_CACHE_PATH='$cache' BUSBAR_SPACK_SCOPE='$scope'
+export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0='url.file://$home/compiler-wrapper.insteadOf' GIT_CONFIG_VALUE_0='$(wrapper git)'
 export PATH="$root/bin:$home/venv/bin:\$PATH"
 EOF

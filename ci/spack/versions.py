@@ -69,8 +69,9 @@ def defects(lock: Lock) -> Iterator[tuple[str, str]]:
 def main() -> None:
     """Print each package of which a committed lock has another version than the newest."""
     locks = [load(path) for path in sorted((SITES / STACKS).rglob(FILE))]
-    nodes = [node for lock in locks for node in lock.nodes.values() if node.prefix is None]
-    for name, version in sorted({(node.name, node.version) for node in nodes}):
+    pinned = {(node.name, node.version) for lock in locks for node in lock.nodes.values()}
+    pinned |= {("spack", lock.made_by["version"]) for lock in locks}
+    for name, version in sorted(pinned):
         newest = known()["packages"].get(name, {}).get("newest", "")
         if how := behind(version, newest):
             print(f"{name} {version}: {newest} is the newest, {how} behind")

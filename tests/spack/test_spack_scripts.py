@@ -21,6 +21,9 @@ from ..files import executable, written
 ROOT = Path(__file__).resolve().parents[2]
 
 
+WRAPPER = "packages/spack_repo/busbar/packages/compiler_wrapper/package.py"
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """The part of the repository that the scripts read, where they may write; git is offline."""
@@ -30,6 +33,8 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / ".venv/bin/busbar").symlink_to(Path(sys.prefix) / "bin/busbar")
     (tmp_path / "locks").mkdir()
     shutil.copy(ROOT / "locks/spack.txt", tmp_path / "locks")
+    (tmp_path / WRAPPER).parent.mkdir(parents=True)
+    shutil.copy(ROOT / WRAPPER, tmp_path / WRAPPER)
     mirror = f'[url "{tmp_path}/mirror/"]\n\tinsteadOf = https://github.com/\n'
     (tmp_path / "gitconfig").write_text(mirror)
     return tmp_path
@@ -115,7 +120,10 @@ def test_a_repository_that_is_not_to_be_had_is_named(checkout: Path) -> None:
 
 def test_a_prefix_has_its_own_modules(checkout: Path) -> None:
     repos = yaml.safe_load((ROOT / "site/_families/spack/common/repos.yaml").read_text())["repos"]
-    executable(checkout / "bin/git", f"echo {repos['builtin']['commit']}")
+    (wrapper,) = re.findall(r'commit="(\w+)"', (ROOT / WRAPPER).read_text())
+    known = f"*compiler-wrapper*) echo {wrapper};; *) echo {repos['builtin']['commit']}"
+    executable(checkout / "bin/git", f'case "$*" in {known};; esac')
+    (checkout / ".spack/compiler-wrapper/.git").mkdir(parents=True)
     name = repos["builtin"]["destination"].removeprefix("$user_cache_path/")
     (checkout / "cache" / name / ".git").mkdir(parents=True)
     digest = hashlib.sha256((checkout / "locks/spack.txt").read_bytes()).hexdigest()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""nccl-tests of a release that can print JSON."""
+"""nccl-tests of the newest release."""
 
 from spack_repo.builtin.packages.nccl_tests.package import NcclTests as BuiltinNcclTests
 from spack_repo.busbar.stand_alone import check_linkage, require_driver
@@ -12,8 +12,10 @@ class NcclTests(BuiltinNcclTests):
 
     license("BSD-3-Clause")
 
-    # Checksum: builtin v2026.06.0.
-    version("2.17.6", sha256="38974e70342150ede0e3fb8fd24bfe60ccbde90fa20241716ba8bb338e6b61a0")
+    git = "https://github.com/NVIDIA/nccl-tests.git"
+
+    # Commit of the tag v2.19.7, as four public repositories name it.
+    version("2.19.7", commit="1a65d7f0514b8da6a61ae235d1c5f38549478e29")
 
     conflicts(
         "cuda_arch=none",

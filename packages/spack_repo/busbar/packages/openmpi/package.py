@@ -8,14 +8,12 @@ from spack.package import *
 
 
 class Openmpi(BuiltinOpenmpi):
-    """Open MPI with the releases that came after builtin v2025.11.0."""
+    """Open MPI with the releases that came after builtin v2026.06.0."""
 
     # Checksum: the release data of www.open-mpi.org.
     version("5.0.11", sha256="e668a3c4acd50c41dc204c8a6dd98a611e0f26af89cf677577fa9be8a2698003")
 
-    with when("fabrics=ucx"):
-        depends_on("ucx +cuda", when="+cuda")
-        depends_on("ucx +rocm", when="+rocm")
+    depends_on("ucx +rocm", when="fabrics=ucx +rocm")
 
     def run_installed_binary(self, bin, options, expected):
         """Run a program of the installation, also as root, and check its output."""

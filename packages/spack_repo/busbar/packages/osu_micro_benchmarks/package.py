@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""OSU Micro-Benchmarks with GPU buffers really on, Cray's GTL linked, and the xCCL benchmarks."""
+"""OSU Micro-Benchmarks with GPU buffers really on, and Cray's GTL linked."""
 
 from spack_repo.builtin.packages.osu_micro_benchmarks.package import (
     OsuMicroBenchmarks as BuiltinOsuMicroBenchmarks,
@@ -10,18 +10,9 @@ from spack.package import *
 
 
 class OsuMicroBenchmarks(BuiltinOsuMicroBenchmarks):
-    """OSU Micro-Benchmarks with GPU buffers, GTL and xCCL."""
+    """OSU Micro-Benchmarks with GPU buffers and GTL."""
 
     license("BSD-3-Clause")
-
-    # Checksum: builtin v2026.06.0.
-    version("7.5.2", sha256="618de3d0b1122f73a9229177d2da1e5cd62e431190580cb915f2605849cbbbdc")
-
-    variant("xccl", default=True, when="@7: +cuda", description="Benchmarks of NCCL")
-    variant("xccl", default=True, when="@7: +rocm", description="Benchmarks of RCCL")
-
-    depends_on("nccl", when="+cuda +xccl")
-    depends_on("rccl", when="+rocm +xccl")
 
     conflicts("+cuda", when="+rocm", msg="OSU has buffers of one GPU vendor at a time")
     conflicts(
@@ -55,11 +46,8 @@ class OsuMicroBenchmarks(BuiltinOsuMicroBenchmarks):
         # v2026.06.0 lost --enable-rocm, without which `-d rocm` measures host memory.
         if self.spec.satisfies("+rocm") and "--enable-rocm" not in args:
             args.append("--enable-rocm")
-        if self.spec.satisfies("+cuda +xccl"):
-            args.extend(["--enable-ncclomb", f"--with-nccl={self.spec['nccl'].prefix}"])
         if self.spec.satisfies("+rocm +xccl"):
             rccl = self.spec["rccl"].prefix
-            args.extend(["--enable-rcclomb", f"--with-rccl={rccl}"])
             # configure includes <rccl.h>, which is in include/rccl, and names the library before
             # the objects, where a linker with --as-needed drops it.
             args.extend([f"CPPFLAGS=-I{rccl.include.rccl}", "LIBS=-lrccl"])
@@ -67,19 +55,6 @@ class OsuMicroBenchmarks(BuiltinOsuMicroBenchmarks):
             args = [arg for arg in args if not arg.startswith("LDFLAGS=")]
             args.append("LDFLAGS=" + " ".join(["-lrt", *self.gtl]))
         return args
-
-    def setup_build_environment(self, env: EnvironmentModifications) -> None:
-        super().setup_build_environment(env)
-        # A build host without a driver has libcuda only as a stub.
-        if self.spec.satisfies("+cuda"):
-            env.prepend_path("LIBRARY_PATH", self.spec["cuda"].prefix.lib64.stubs)
-
-    def setup_run_environment(self, env: EnvironmentModifications) -> None:
-        super().setup_run_environment(env)
-        if self.spec.satisfies("+xccl"):
-            xccl = join_path(self.prefix.libexec, "osu-micro-benchmarks", "xccl")
-            env.prepend_path("PATH", join_path(xccl, "pt2pt"))
-            env.prepend_path("PATH", join_path(xccl, "collective"))
 
     @run_after("install")
     def check_gtl(self):

@@ -7,7 +7,7 @@ from spack.package import *
 
 
 class Ucx(BuiltinUcx):
-    """UCX with the releases that came after builtin v2025.11.0."""
+    """UCX with the releases that came after builtin v2026.06.0."""
 
     # Checksum: NVIDIA's ai-dynamo/velo, crates/ucx-rs/Cargo.toml, which contains this archive.
     version("1.22.0", sha256="258941cddd14ca60d38c0d31b9b09ec1052c901086841011a498da8b55a3cb24")
