@@ -203,6 +203,10 @@ def _child(work: Callable[[Callable[[Any], None]], None], writer: int, parent: i
             os._exit(status)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
+        # Who waits for the end of our output, as Slurm does, must not wait for one that hangs.
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for standard in (0, 1, 2):
+            os.dup2(nothing, standard)
 
         pipe = os.fdopen(writer, "wb")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import time
 from pathlib import Path
 
 HOOKS = Path(__file__).resolve().parents[2] / "ci/slurm"
@@ -16,7 +17,7 @@ GATE_SECONDS=9
 GATE_SBATCH=
 export PATH={bin}:/usr/bin:/bin
 """
-PASS = "n1: pass"
+PASS = "n1: pass, 3 of 3 checks pass, state only, site alpha, 0.1 s"
 LINE = f'echo "{PASS}"'
 MISTAKES: dict[str, tuple[tuple[str, str], str, str]] = {
     "none": (("", ""), LINE, ""),
@@ -26,7 +27,7 @@ MISTAKES: dict[str, tuple[tuple[str, str], str, str]] = {
     "blanks around =": (("BUSBAR=", "BUSBAR ="), LINE, "gate.conf:2:BUSBAR ="),
     "a quote is missing": (('alpha"', "alpha"), LINE, "gate.conf: "),
     "a key is missing": (("GATE_SECONDS=9\n", ""), LINE, "GATE_SECONDS is missing"),
-    "not a number": (("SECONDS=9", "SECONDS=soon"), LINE, "status 125 and no verdict of: "),
+    "not a number": (("SECONDS=9", "SECONDS=soon"), LINE, "is no number of seconds"),
     "another program": (("/busbar\n", "/busbra\n"), LINE, "status 127 and no verdict of: "),
     "a wrong option": (("alpha", "-alpha"), "echo usage >&2; exit 2", "status 2 and no verdict"),
     "a wrong option in a prolog": (("", ""), "echo usage >&2", "status 0 and no verdict of: "),
@@ -67,6 +68,15 @@ def test_a_mistake_in_the_settings_is_one_clear_error(tmp_path: Path) -> None:
         if status or not (told if words else PASS in printed and not errors + logged):
             wrong.append((name, status, printed, errors, logged))
     assert wrong == []
+
+
+def test_a_gate_that_no_signal_ends_delays_a_prolog_by_its_deadline(tmp_path: Path) -> None:
+    hangs = "trap '' TERM; (setsid sleep 30) & echo $! >pid; wait"  # it keeps the output open
+    change = ("GATE_SECONDS=9", "GATE_SECONDS=1")
+    began = time.monotonic()
+    status, _, errors, _ = run_hook(tmp_path / "hooks", change, f"cd {tmp_path}; {hangs}")
+    assert (status, time.monotonic() - began < 15) == (0, True)
+    assert "status 137 and no verdict of: " in errors
 
 
 def test_a_reason_drains_and_is_logged(tmp_path: Path) -> None:
