@@ -193,7 +193,8 @@ def refuse_foreign_code(file: Path) -> None:
     The caller, root, and the owner of this installation are trusted. For root, all directories
     above it count: who can write to one of them can put another file there.
     """
-    trusted = {0, os.geteuid(), Path(__file__).stat().st_uid}
+    here = next(path for path in Path(__file__).parents if path.exists())  # of a program in a zip
+    trusted = {0, os.geteuid(), here.stat().st_uid}
     refuse_links(file, str(file))
     ways = (file.absolute(), file.resolve())
     above = [path for way in ways for path in (way.parents if _is_root() else (way.parent,))]

@@ -16,12 +16,12 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from busbar.arguments import Parser, described, one_of, option
+from busbar.arguments import Parser, described, option
 from busbar.errors import BusbarError
 from busbar.gate import site as sites
 from busbar.gate.findings import GateDocument
 from busbar.gate.memory import recall
-from busbar.gate.output import node_verdict, show, write_metrics
+from busbar.gate.output import show, write_metrics
 from busbar.gate.run import GateOptions, run
 from busbar.gate.site import GateSite, Xid
 from busbar.gate.slurm import (
@@ -59,12 +59,10 @@ OPTIONS = (
     option(
         "--deadline S", "seconds until the gate reports what it knows", type=_seconds, default=45
     ),
+    option("--dry-run", "report faults as always, but drain and resume nothing"),
     option("--drain", "drain this node by scontrol if it has a fault"),
     option("--recheck", "resume this node if the gate drained it and its fault is gone"),
-    one_of(
-        option("--json", "print one JSON document"),
-        option("--nodeverdict", "print JSON in the words of NVIDIA Health Validation"),
-    ),
+    option("--json", "print one JSON document"),
     option(
         "--memory FILE",
         "remember this node between calls: a driver that does not answer three times has failed",
@@ -131,6 +129,7 @@ def run_gate(
                 xid=xid,
                 partition=args.partition,
                 passive=args.passive,
+                dry_run=args.dry_run,
                 deadline_s=max(args.deadline - commands, _LEAST_S),
                 memory=args.memory,
             )
@@ -159,13 +158,15 @@ def _report(args: argparse.Namespace, result: GateDocument, screen: Plain) -> No
             _complain(f"{args.prometheus}: cannot be written: {error.strerror or error}")
         except BusbarError as error:
             _complain(str(error))
-    if args.json or args.nodeverdict:
-        screen.document(asdict(result if args.json else node_verdict(result)), 2)
+    if args.json:
+        screen.document(asdict(result), 2)
     else:
         show(result, screen)
 
 
 def _act(args: argparse.Namespace, result: GateDocument, slurm: SlurmContext) -> None:
+    if args.dry_run:
+        return
     if (args.drain or args.recheck) and slurm.in_prolog:
         _complain(
             "--drain and --recheck do nothing in a prolog or epilog, whose exit status drains the"

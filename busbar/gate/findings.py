@@ -111,11 +111,11 @@ def ruled(finding: GateFinding, rules: Rules) -> GateRow | None:
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class GateDocument:
     """The result of ``busbar gate`` on one node."""
 
-    schema: Literal["busbar-gate/1"]
+    schema: Literal["busbar-gate/1"] = "busbar-gate/1"
     """The schema of this document."""
     node: str
     """The node, by Slurm's name if it is known."""
@@ -134,7 +134,7 @@ class GateDocument:
     drain: bool
     """Whether the node must leave service; the exit status is then 1."""
     reason: str
-    """The reason for Slurm; empty if the node may stay."""
+    """The reason for Slurm, also in a dry run; empty if the node may stay."""
     problems: tuple[str, ...]
     """Why checks are missing; empty if all ran."""
     checks: tuple[GateRow, ...]
@@ -167,7 +167,6 @@ def concluded(
     problems = tuple(redact(text) for text in (basis.problem, *problems) if text)
     faults = [row for row in checks if row.drains]
     return GateDocument(
-        schema="busbar-gate/1",
         node=node,
         site=basis.site,
         partition=basis.partition,

@@ -55,6 +55,8 @@ class GateMemory:
     """When a check began to fail."""
     failing: list[str] = field(default_factory=list)
     """The checks that failed in the latest look."""
+    downs: dict[str, int] = field(default_factory=dict)
+    """How often each port was down, as its counter had it."""
     refused: str = ""
     """Why a prolog or epilog took the node out of service; Slurm has not been told yet."""
 
@@ -87,6 +89,13 @@ class GateMemory:
         for key, each in zip(keys, findings, strict=True):
             heard = each if each.silent and starved else self._silent(key, each, at)
             yield self._flapping(key, heard, at)
+
+    def went_down(self, port: str, count: int, at: float) -> None:
+        """Remember that a port was down between two looks, which both found it well."""
+        key = f"nic_state {port}"
+        if count > self.downs.get(port, count) and key not in self.failing:
+            self.failed[key] = [*self.failed.get(key, ()), at]
+        self.downs[port] = count
 
     def _silent(self, key: str, finding: GateFinding, at: float) -> GateFinding:
         if not finding.silent:
@@ -124,7 +133,7 @@ class GateMemory:
 
 def is_starved(root: Path) -> bool:
     """Whether the node has more to run than CPUs, or hardly any memory is left."""
-    with suppress(OSError, ValueError, KeyError, IndexError):
+    with suppress(OSError, ValueError, LookupError):
         lines = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
         kib = {words[0]: int(words[1]) for words in lines}
         load = float((root / "proc/loadavg").read_text().split()[0])
@@ -149,7 +158,7 @@ def recall(path: Path, root: Path) -> GateMemory:
             f"cannot be read: {error!r}"[:200], where=str(path), hint="remove it"
         ) from error
     if memory.boot != boot:
-        memory.look, memory.silent, memory.boot = None, {}, boot
+        memory.look, memory.silent, memory.downs, memory.boot = None, {}, {}, boot
     return memory
 
 

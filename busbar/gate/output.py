@@ -1,41 +1,22 @@
 # SPDX-License-Identifier: MIT
-"""The result of the gate as text, JSON, a verdict of NVIDIA Health Validation, or metrics."""
+"""The result of the gate as text or metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
 
 from busbar.boundary import metric_label, refuse_foreign, replace_file
-from busbar.gate.findings import GateDocument, GateRow
-from busbar.gate.site import CHECKS, Category, GateAction
+from busbar.gate.findings import GateDocument
 from busbar.plain import Column, Part, Plain
 from busbar.verdict import STYLES, Verdict
 
 DRAIN = "drain: "
 """What the line with the reason begins with. The scripts for Slurm look for it."""
-_COLUMNS = (
-    Column("verdict"),
-    Column("check"),
-    Column("where", rank=1),
-    Column("value", rank=2),
-    Column("band", rank=3),
-    Column("mode", rank=5),
-    Column("note", rank=4),
-)
+_RANKS = {"verdict": 0, "check": 0, "where": 1, "value": 2, "band": 3, "mode": 5, "note": 4}
+_COLUMNS = tuple(Column(name, rank=rank) for name, rank in _RANKS.items())
 _MOST_FAULTS = 3
-_SEVERITIES = ("PASS", "INFO", "WARNING", "UNKNOWN", "CRITICAL")
-_STEPS: dict[GateAction, list[str]] = {
-    "note": [],
-    "drain": [],
-    "reset_gpu": ["reset_gpu", "restart_os", "service_required"],
-    "reboot": ["restart_os", "service_required"],
-    "service": ["service_required"],
-}
-"""Their names of the actions; each step is for a fault that the one before did not repair."""
 
 
 def show(result: GateDocument, screen: Plain) -> None:
@@ -63,7 +44,7 @@ def show(result: GateDocument, screen: Plain) -> None:
         f"{passed} of {len(result.checks)} checks pass, {kind}, {site}, {result.seconds:.1f} s"
     )
     if result.reason:
-        screen.line(f"{DRAIN}{result.reason}")
+        screen.line(f"{'' if result.drain else 'would '}{DRAIN}{result.reason}")
 
 
 def _sentence(result: GateDocument) -> str:
@@ -86,113 +67,6 @@ def _sentence(result: GateDocument) -> str:
 
 def _more(parts: Sequence[str], shown: int = _MOST_FAULTS) -> str:
     return f"; and {len(parts) - shown} more" if len(parts) > shown else ""
-
-
-@dataclass(frozen=True)
-class AffectedComponent:
-    """A category with checks that did not pass, in the words of NVIDIA Health Validation."""
-
-    category: Category
-    """Category of the checks."""
-    check_ids: list[str]
-    """The checks."""
-    entities: list[str]
-    """The places."""
-    max_severity: str
-    """The worst severity: INFO, WARNING, UNKNOWN or CRITICAL."""
-
-
-@dataclass(frozen=True)
-class NodeVerdictRow:
-    """One check in one place, in the words of NVIDIA Health Validation."""
-
-    check_id: str
-    """Name of the check."""
-    category: Category
-    """Category of the check."""
-    entity: str
-    """The place; ``node`` for the whole node."""
-    severity: str
-    """PASS, INFO, WARNING, UNKNOWN or CRITICAL."""
-    message: str
-    """What was found and expected."""
-    operational_state: str
-    """``drain`` if the node must leave service; else empty."""
-    recommended_actions: list[str]
-    """``reset_gpu``, ``restart_os``, ``service_required``, in this order."""
-
-
-@dataclass(frozen=True)
-class NodeVerdictDocument:
-    """The result of ``busbar gate`` in the words of NVIDIA Health Validation."""
-
-    schema: Literal["busbar-nodeverdict/1"]
-    """The schema of this document."""
-    node: str
-    """The node."""
-    timestamp: str
-    """ISO 8601, UTC."""
-    overall_severity: str
-    """PASS, INFO, WARNING, UNKNOWN or CRITICAL."""
-    affected_components: list[AffectedComponent]
-    """What did not pass, by category."""
-    verdicts: list[NodeVerdictRow]
-    """Every check in every place."""
-
-
-def node_verdict(result: GateDocument) -> NodeVerdictDocument:
-    """Return the verdict in the words of NVIDIA Health Validation.
-
-    https://docs.nvidia.com/health-validation/reference/verdict-schema. A fault that the site only
-    observes is at most a WARNING, as others act on CRITICAL.
-    """
-    rows = [_verdict_row(row) for row in result.checks]
-    severities = [row.severity for row in rows] + ["UNKNOWN" for _ in result.problems]
-    return NodeVerdictDocument(
-        schema="busbar-nodeverdict/1",
-        node=result.node,
-        timestamp=result.time,
-        overall_severity=_worst(severities) if severities else "UNKNOWN",
-        affected_components=list(_affected(rows)),
-        verdicts=rows,
-    )
-
-
-def _severity(row: GateRow) -> str:
-    if row.is_fault:
-        if row.severity == "critical":
-            return "CRITICAL" if row.drains else "WARNING"
-        return row.severity.upper()
-    return {Verdict.PASS: "PASS", Verdict.UNJUDGED: "INFO"}.get(row.verdict, "UNKNOWN")
-
-
-def _verdict_row(row: GateRow) -> NodeVerdictRow:
-    what = f"{row.value or 'not known'}, expected {row.band}" if row.band else row.value
-    return NodeVerdictRow(
-        check_id=row.check,
-        category=CHECKS[row.check].category,
-        entity=row.where or "node",
-        severity=_severity(row),
-        message="; ".join(filter(None, (what, row.note))),
-        operational_state="drain" if row.drains else "",
-        recommended_actions=_STEPS[row.action] if row.is_fault else [],
-    )
-
-
-def _affected(rows: list[NodeVerdictRow]) -> Iterator[AffectedComponent]:
-    bad = [row for row in rows if row.severity != "PASS"]
-    for category in dict.fromkeys(row.category for row in bad):
-        mine = [row for row in bad if row.category == category]
-        yield AffectedComponent(
-            category=category,
-            check_ids=list(dict.fromkeys(row.check_id for row in mine)),
-            entities=list(dict.fromkeys(row.entity for row in mine)),
-            max_severity=_worst([row.severity for row in mine]),
-        )
-
-
-def _worst(severities: list[str]) -> str:
-    return max(severities, key=_SEVERITIES.index)
 
 
 def write_metrics(result: GateDocument, path: Path) -> None:

@@ -1,41 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Judge the network ports of a node by its site: state and rate, and the rate of their loopback.
+"""Judge the network ports of a node by its site: state and rate.
 
-RDMA ports move bytes without a partner, from a port to itself, by ``ib_write_bw``. The data
-crosses the bus of the NIC and its own loopback, but neither cable nor switch. No band is known for
-it, so that a rate is never a fault. Interfaces without RDMA have no loopback.
+Their loopback uses neither cable nor switch, so nothing here moves bytes: ``busbar sweep`` does.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from busbar.gate.bounded import finish, output_of, program
 from busbar.gate.findings import GateFinding, compared, unknown
 from busbar.gate.site import NodeKind, NodePort
 from busbar.gate.sysfs import PortState
-from busbar.parse import numbers
 from busbar.verdict import Verdict
-
-_BITS = 8
-_NBYTES = 1 << 20
-_SECONDS = 2
-_LIMIT_S = 8.0
-_FIRST_TCP_PORT = 18515
-# The server has to listen before the client connects. It ends with a client that succeeds: that
-# kill then finds no process is no error.
-_SCRIPT = """\
-set -- -d "$1" -i "$2" -p "$3" -s "$4" -D "$5" --report_gbits -F
-ib_write_bw "$@" >/dev/null & sleep 0.7
-ib_write_bw "$@" 127.0.0.1; status=$?; kill $! 2>/dev/null; exit $status
-"""
-_ROW = re.compile(
-    r"^[ \t]*+\d+[ \t]+\d+[ \t]+[\d.]+[ \t]+(?P<gbit>\d+(?:\.\d+)?)[ \t]+[\d.]+[ \t]*+$",
-    re.MULTILINE,
-)
-"""Size, count, peak, mean, messages per second."""
 
 
 def judge_ports(
@@ -102,40 +79,3 @@ def _rate(port: PortState, nic: NodePort) -> GateFinding:
     verdict = Verdict.PASS if port.gbit_per_s >= nic.gbit_per_s else Verdict.DEGRADED
     value = f"{port.gbit_per_s:g} Gb/s"
     return GateFinding("nic_rate", verdict, port.name, value, f"{nic.gbit_per_s:g} Gb/s")
-
-
-def measure_ports(ports: Sequence[PortState], node: NodeKind | None) -> Iterator[GateFinding]:
-    """Yield the rate of each active RDMA port that the site lists, all at the same time."""
-    names = {nic.name for nic in node.ports} if node else set()
-    mine = [
-        port
-        for port in ports
-        if port.rdma and port.active and port.name.partition("/")[0] in names
-    ]
-    tasks = [
-        program(("sh", "-c", _SCRIPT, "sh", *_arguments(port.name, _FIRST_TCP_PORT + n)), _LIMIT_S)
-        for n, port in enumerate(mine)
-    ]
-    finish(tasks)
-    for port, task in zip(mine, tasks, strict=True):
-        text, problem = output_of(task)
-        gbit = rate_of(text)
-        if gbit is None:
-            yield unknown("nic_copy", f"ib_write_bw {problem or 'printed no rate'}", port.name)
-            continue
-        note = "loopback of the port, without cable and switch; no band is known"
-        rate = gbit / _BITS
-        yield GateFinding(
-            "nic_copy", Verdict.UNJUDGED, port.name, f"{rate:.4g} GB/s", note=note, gb_per_s=rate
-        )
-
-
-def rate_of(text: str) -> float | None:
-    """Return the mean Gbit/s of the last row that ``ib_write_bw`` printed; None without one."""
-    rates = [numbers.real(row["gbit"]) for row in _ROW.finditer(text)]
-    return next((rate for rate in reversed(rates) if rate), None)
-
-
-def _arguments(name: str, tcp_port: int) -> tuple[str, ...]:
-    device, _, number = name.partition("/")
-    return device, number or "1", str(tcp_port), str(_NBYTES), str(_SECONDS)

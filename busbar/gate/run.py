@@ -18,11 +18,12 @@ from busbar.gate.bounded import Task, finish
 from busbar.gate.findings import Basis, GateDocument, GateFinding, concluded
 from busbar.gate.memory import GateMemory, LogLook, is_starved, recall
 from busbar.gate.passive import gather
-from busbar.gate.ports import judge_ports, measure_ports
+from busbar.gate.ports import judge_ports
 from busbar.gate.site import GateSite, Xid
 from busbar.gate.site_commands import judge_commands
 from busbar.gate.slurm import SlurmContext
 from busbar.gate.state import Stated, judge_state, unknown_xid
+from busbar.gate.sysfs import DOWN, PortState
 
 _RESERVE_S = 1.0
 """What is left of the deadline for the report."""
@@ -44,13 +45,15 @@ class GateOptions:
     """What a code of NVIDIA's driver means; None if the site knows."""
     partition: str = ""
     passive: bool = False
+    dry_run: bool = False
+    """Whether a fault that the site enforces leaves the node in service."""
     deadline_s: float = 45.0
     root: Path = Path("/")
     memory: Path | None = None
     """Where the gate remembers this node; None for a single look."""
 
 
-Seen = Basis | GateFinding | LogLook
+Seen = Basis | GateFinding | LogLook | PortState
 Emit = Callable[[Seen], None]
 
 
@@ -68,6 +71,10 @@ def run(options: GateOptions) -> GateDocument:
     values: Sequence[Seen] = task.outcome.values
     findings = [each for each in values if isinstance(each, GateFinding)]
     if memory:
+        known = {each.where for each in findings if each.check == "nic_state"}
+        for port in values:
+            if isinstance(port, PortState) and port.name in known:
+                memory.went_down(port.name, dict(port.counters).get(DOWN, 0), at)
         findings = list(memory.judged(findings, at, starved=is_starved(options.root)))
     result = concluded(
         options.slurm.node,
@@ -78,6 +85,8 @@ def run(options: GateOptions) -> GateDocument:
         passive=options.passive,
         problems=(task.outcome.problem, forgot),
     )
+    if options.dry_run:
+        result = replace(result, drain=False)
     if memory is None:
         return result
     memory.look = next((each for each in values if isinstance(each, LogLook)), memory.look)
@@ -130,6 +139,8 @@ def evaluate(options: GateOptions, memory: GateMemory | None, emit: Emit) -> Non
     xid = options.xid or (site.xid if site else unknown_xid)
     stated = Stated(node, basis.rules, xid, slurm.in_job)
     ports = facts.system.ports if facts.system else None
+    for port in ports or ():
+        emit(port)
     parts = (
         partial(judge_state, facts, stated),
         partial(judge_commands, basis.rules.commands, left(_MOST_COPY_S)),
@@ -139,8 +150,6 @@ def evaluate(options: GateOptions, memory: GateMemory | None, emit: Emit) -> Non
         emit(finding)
     if options.passive:
         return
-    for finding in measure_ports(ports or (), node):
-        emit(finding)
     chosen = slurm.gpus if slurm.in_prolog else ()
     for finding in measure(facts, chosen, node, left(_MOST_COPY_S)):
         emit(finding)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
+from pkgutil import get_data
 from typing import Any, Literal, NamedTuple
 
 from busbar.boundary import read_text, refuse_foreign_code
@@ -21,80 +22,20 @@ from busbar.verdict import Verdict, verdict_on_rate
 GateMode = Literal["skip", "observe", "enforce"]
 GateSeverity = Literal["info", "warning", "critical"]
 GateAction = Literal["note", "drain", "reset_gpu", "reboot", "service"]
-Category = Literal["cpu", "gpu", "infiniband", "node", "nvlink", "xid"]
-"""The categories of NVIDIA Health Validation."""
 
 
 class CheckFacts(NamedTuple):
     """What is known of a check before it runs."""
 
     title: str
-    category: Category
     severity: GateSeverity
     action: GateAction
     remedy: str
 
 
 CHECKS: Mapping[str, CheckFacts] = {
-    "cpu_count": CheckFacts(
-        "logical CPUs online", "cpu", "critical", "reboot", "reboot; check BIOS and DIMMs"
-    ),
-    "gpu_count": CheckFacts(
-        "GPUs that the driver lists", "node", "critical", "reboot", "reboot; reseat the GPU"
-    ),
-    "gpu_model": CheckFacts(
-        "model of the GPUs", "gpu", "warning", "note", "correct site.yaml or the node"
-    ),
-    "driver_version": CheckFacts(
-        "version of the GPU driver", "node", "critical", "drain", "install the site's driver"
-    ),
-    "gpu_recovery": CheckFacts(
-        "recovery that the driver requests", "gpu", "critical", "reset_gpu", "reset the GPU"
-    ),
-    "gpu_ecc": CheckFacts(
-        "uncorrectable memory errors", "gpu", "critical", "reset_gpu", "reset the GPU"
-    ),
-    "gpu_remap": CheckFacts(
-        "remapping of memory rows", "gpu", "critical", "service", "replace the GPU"
-    ),
-    "gpu_xid": CheckFacts(
-        "errors that the driver logged", "xid", "critical", "reset_gpu", "reset the GPU"
-    ),
-    "gpu_throttle": CheckFacts(
-        "clocks reduced by heat or power", "gpu", "warning", "note", "check cooling and power"
-    ),
-    "pcie_link": CheckFacts(
-        "width and speed of PCI Express",
-        "gpu",
-        "warning",
-        "note",
-        "run the gate without --passive",
-    ),
-    "nvlink_links": CheckFacts(
-        "active NVLinks", "nvlink", "critical", "reset_gpu", "reset the GPU; check NVSwitches"
-    ),
-    "nvlink_fabric": CheckFacts(
-        "fabric manager", "nvlink", "critical", "drain", "start nvidia-fabricmanager"
-    ),
-    "nic_state": CheckFacts(
-        "state of network ports", "infiniband", "critical", "service", "check cable and switch"
-    ),
-    "nic_rate": CheckFacts(
-        "rate of network ports", "infiniband", "critical", "service", "check cable and switch"
-    ),
-    "mount": CheckFacts("file systems", "node", "critical", "drain", "mount it"),
-    "mount_space": CheckFacts("free space", "node", "critical", "drain", "remove files"),
-    "command": CheckFacts("commands of the site", "node", "critical", "drain", "see the command"),
-    "host_copy": CheckFacts(
-        "copies between GPU and host", "gpu", "critical", "service", "check the PCIe slot"
-    ),
-    "peer_copy": CheckFacts(
-        "copies between GPUs", "nvlink", "critical", "reset_gpu", "reset the GPUs; check NVLinks"
-    ),
-    "copy_data": CheckFacts("data of the copies", "gpu", "critical", "service", "replace the GPU"),
-    "nic_copy": CheckFacts(
-        "loopback of RDMA ports", "infiniband", "info", "note", "run busbar check between nodes"
-    ),
+    name: CheckFacts(*facts)
+    for name, facts in json.loads(get_data(__name__, "checks.json") or "").items()
 }
 """Every check: meaning, and the severity and action that a site gets by default."""
 

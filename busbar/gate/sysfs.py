@@ -20,7 +20,8 @@ _CLASSES = {
 _VENDORS = {0x10DE: "nvidia", 0x1002: "amd"}
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of PCI Express by its GT/s."""
-_COUNTERS = ("link_downed", "symbol_error", "link_error_recovery", "port_rcv_errors")
+DOWN = "link_downed"
+_COUNTERS = (DOWN, "symbol_error", "link_error_recovery", "port_rcv_errors")
 
 
 @dataclass(frozen=True)
@@ -153,11 +154,13 @@ def _interfaces(root: Path) -> Iterator[PortState]:
         # A tunnel or a dummy has no operational state; its carrier is enough.
         carrier = text_in(directory / "carrier") == "1"
         speed = numbers.real(text_in(directory / "speed"))
+        downs = numbers.whole(text_in(directory / "carrier_down_count"))
         yield PortState(
             directory.name,
             active=state == "up" or (state == "unknown" and carrier),
             state=state,
             gbit_per_s=speed / 1000 if speed and speed > 0 else None,
+            counters=((DOWN, downs),) if downs else (),
         )
 
 

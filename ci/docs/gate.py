@@ -19,10 +19,10 @@ def gate_page() -> str:
     """One row for each check."""
     rows = (
         (
-            *(f"`{name}`", plain(facts.title), facts.category, facts.severity),
+            *(f"`{name}`", plain(facts.title), facts.severity),
             *(f"`{facts.action}`", plain(facts.remedy)),
         )
         for name, facts in CHECKS.items()
     )
-    head = ("check", "of", "category", "severity", "action", "remedy")
+    head = ("check", "of", "severity", "action", "remedy")
     return "\n".join([INTRO, *table(head, rows)])

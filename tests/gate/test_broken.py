@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -16,10 +17,8 @@ from typing import NoReturn
 import pytest
 
 from busbar import cli
-from busbar.gate import ports
 from busbar.gate import run as run_module
 from busbar.gate.run import GateOptions, run
-from busbar.gate.sysfs import PortState
 from busbar.verdict import Verdict
 
 from .node import Node
@@ -49,12 +48,36 @@ def _directory(node: Node, name: str) -> None:
     path.mkdir(parents=True)
 
 
+def _mount_fails(node: Node, patch: pytest.MonkeyPatch, number: int) -> None:
+    def fail(_: str) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    node.site("    mount: {mode: enforce}\n  mounts: [{path: /scratch}]\n")
+    patch.setattr(os, "statvfs", fail)
+
+
 BROKEN: dict[str, Change] = {
     "nvidia-smi hangs": lambda node, patch: (
         node.smi(script="sleep 600"),
         patch.setattr(run_module, "_MOST_TOOL_S", 0.5),
     ),
     "nvidia-smi fails": lambda node, _: node.smi(script="echo 'No devices' >&2; exit 9"),
+    "nvidia-smi finds no GPU": lambda node, _: node.smi(
+        script="echo No devices were found; exit 6"
+    ),
+    "nvidia-smi finds no driver": lambda node, _: node.smi(
+        script="echo 'has failed because it could not communicate with the driver'; exit 9"
+    ),
+    "nvidia-smi has no handle": lambda node, _: node.smi(
+        script="echo 'Unable to determine the device handle for GPU0: Unknown Error'; exit 255"
+    ),
+    "nvidia-smi lacks a library": lambda node, _: node.smi(
+        script="echo 'error while loading shared libraries: libnvidia-ml.so.1' >&2; exit 127"
+    ),
+    "a mount is stale": lambda node, patch: _mount_fails(node, patch, errno.ESTALE),
+    "a mount has lost its disk": lambda node, patch: _mount_fails(node, patch, errno.EIO),
+    "a mount has lost its server": lambda node, patch: _mount_fails(node, patch, errno.ENOTCONN),
+    "a mount is of another user": lambda node, patch: _mount_fails(node, patch, errno.EACCES),
     "nvidia-smi prints nothing": lambda node, _: node.smi(script="exit 0"),
     "nvidia-smi prints something else": lambda node, _: node.smi(script="echo hello"),
     "nvidia-smi prints half a report": lambda node, _: node.smi("<nvidia_smi_log><gpu>"),
@@ -132,14 +155,6 @@ def test_a_driver_that_hangs_or_crashes_is_unknown(
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "")
 
 
-def test_a_loopback_that_hangs_is_unknown(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ports, "_LIMIT_S", 0.5)
-    node.program("ib_write_bw", "sleep 600")
-    mine = [PortState("mlx5_0", True, "ACTIVE", 400.0, rdma=True)]
-    (finding,) = ports.measure_ports(mine, node.load().node(""))
-    assert finding.verdict is Verdict.UNKNOWN
-
-
 def test_what_is_certain_before_the_deadline_counts(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -184,7 +199,7 @@ def _runs(stat: Path) -> bool:
         ["--deadline", "0"],
         ["--deadline", "nan"],
         ["--deadline", "soon"],
-        ["--json", "--nodeverdict"],
+        ["--nodeverdict"],
         ["surplus"],
     ],
 )

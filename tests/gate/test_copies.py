@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from busbar.gate import active, copies, ports
+from busbar.gate import active, copies
 from busbar.gate.findings import GateDocument
 from busbar.gate.others import CpuClock, Others
 from busbar.gate.passive import gather
 from busbar.gate.run import run
 from busbar.gate.slurm import SlurmContext
-from busbar.gate.sysfs import PortState
 from busbar.verdict import Verdict
 
 from .node import Node, gpu, report
@@ -205,26 +204,3 @@ def test_without_a_driver_the_copies_are_unknown(node: Node) -> None:
     notes = {each.note for each in result.checks if each.check == "host_copy"}
     assert any("libcuda.so.1" in note for note in notes)
     assert not result.drain
-
-
-ROW = " 1048576    93000            0.00               {gbit}		     0.046"
-
-
-@pytest.mark.parametrize(
-    ("script", "verdict", "value"),
-    [
-        (f"echo '{ROW.format(gbit='196.08')}'", "unjudged", "24.51 GB/s"),
-        ("echo 'Unable to open device' >&2; exit 1", "unknown", ""),
-        ("echo hello", "unknown", ""),
-    ],
-)
-def test_a_port_sends_to_itself(node: Node, script: str, verdict: str, value: str) -> None:
-    """A double of ib_write_bw: this machine has no RDMA port. It never drains."""
-    node.program("ib_write_bw", script)
-    mine = [
-        PortState("mlx5_0", True, "ACTIVE", 400.0, rdma=True),
-        PortState("eth0", True, "up", 10.0),
-    ]
-    hardware = node.load().node("")
-    (finding,) = ports.measure_ports(mine, hardware)
-    assert (str(finding.verdict), finding.where, finding.value) == (verdict, "mlx5_0", value)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The scripts of `ci/slurm`: a mistake in gate.conf drains no node, and is logged."""
+"""The scripts of `ci/slurm`: a mistake in gate.conf drains no node, and is logged; its checks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+
+from tests.cases import cases
 
 HOOKS = Path(__file__).resolve().parents[2] / "ci/slurm"
 CONF = """\
@@ -83,3 +85,38 @@ def test_a_reason_drains_and_is_logged(tmp_path: Path) -> None:
     script = "echo drain: [node_problem] bad; exit 1"
     status, _, _, logged = run_hook(tmp_path / "hooks", ("", ""), script)
     assert (status, logged) == (1, "-t busbar-gate -p daemon.notice -- [node_problem] bad\n")
+
+
+MEMORY = "MemTotal: {} kB\nMemAvailable: 9 kB\nHardwareCorrupted: {} kB\n"
+PS = "printf '1001 999 D a\n1001 999 D a\n0 999 S b\n1002 9 S c\n1002 999 Z d\n'"
+CHECKS: tuple[tuple[str, str, str, tuple[int, str]], ...] = (
+    ("memory 500", "", MEMORY.format(600 << 20, 0), (0, "600 GiB, 0 KiB corrupted")),
+    ("memory 500", "", MEMORY.format(400 << 20, 0), (2, "400 GiB, 0 KiB corrupted")),
+    ("memory 500", "", MEMORY.format(600 << 20, 8), (2, "600 GiB, 8 KiB corrupted")),
+    ("service munge sshd", "systemctl", "echo active", (0, "active")),
+    ("service munge sshd", "systemctl", "echo failed; exit 3", (2, "munge is failed")),
+    ("service munge", "systemctl", "exit 1", (3, "")),
+    ("leftover", "ps", PS, (2, "2 a of user 1001")),
+    ("leftover", "ps", "true", (0, "none")),
+    ("leftover", "pgrep", "true", (0, "a job runs")),
+    ("clock", "python3", "echo not synchronized; exit 2", (2, "not synchronized")),
+)
+
+
+@cases(("words", "program", "script", "ended"), CHECKS)
+def test_the_commands_that_come_with_the_hooks(
+    tmp_path: Path, words: str, program: str, script: str, ended: tuple[int, str]
+) -> None:
+    for name in {"pgrep", program} - {""}:
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script if name == program else 'exit 1'}\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "meminfo").write_text(script)
+    name, *more = words.split()
+    done = subprocess.run(
+        [HOOKS / "checks" / name, *more],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "MEMINFO": str(tmp_path / "meminfo")},
+    )
+    assert (done.returncode, done.stdout.strip()) == ended

@@ -25,7 +25,10 @@ DEAD = (
     *("nvidia-smi prints something else", "nvidia-smi prints half a report"),
     *("nvidia-smi crashes", "nvidia-smi is not a program", "nvidia-smi floods"),
     *("nvidia-smi is missing", "the links are not listed", "sysfs hangs"),
-    *("the driver crashes the reader", "a mount hangs"),
+    *("the driver crashes the reader", "a mount hangs", "a mount is stale"),
+    *("a mount has lost its disk", "a mount has lost its server", "a mount is of another user"),
+    *("nvidia-smi finds no GPU", "nvidia-smi finds no driver", "nvidia-smi has no handle"),
+    "nvidia-smi lacks a library",
 )
 Look = Callable[..., GateDocument]
 
@@ -112,6 +115,17 @@ def test_a_port_that_flaps_has_failed_for_an_hour(node: Node, look: Look, at_onc
         node.write(state, "1: DOWN\n" if after in (0, 600, 1200) else "4: ACTIVE\n")
         drained.append(look(after).drain)
     assert drained == [True, False, True, False] + [True] * 8 + [False] * 4
+
+
+def test_a_port_that_flaps_between_looks_is_seen(node: Node, look: Look, at_once: None) -> None:
+    counter = "sys/class/infiniband/mlx5_0/ports/1/counters/link_downed"
+    drained = []
+    for after, count in enumerate((7, 7, 8, 9, 11, 11)):
+        node.write(counter, f"{count}\n")
+        drained.append(look(300.0 * after).drain)
+    assert drained == [False] * 4 + [True] * 2
+    node.write("proc/sys/kernel/random/boot_id", "second\n")  # the counter begins anew
+    assert not look(4800).drain
 
 
 def test_errors_that_the_kernel_log_has_forgotten_count(

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from busbar.gate.findings import (
     reason_of,
     ruled,
 )
-from busbar.gate.output import node_verdict, show, write_metrics
+from busbar.gate.output import show, write_metrics
 from busbar.gate.site import Rule, Rules
 from busbar.gate.slurm import SlurmContext, drain_node, from_environment, resume_node
 from busbar.site.load import load
@@ -104,7 +104,6 @@ def test_the_site_decides_what_a_fault_does(rule: Rule, drains: bool) -> None:
     ("key", "words"),
     [
         ("checks: {pcie_link: {mode: enforce}}", "site.yaml:20: gate: checks.pcie_link cannot be"),
-        ("checks: {nic_copy: {mode: enforce}}", "site.yaml:20: gate: checks.nic_copy cannot be"),
         ("checks: {mount: {mode: enforce}}", "but mounts lists no file system"),
         ("checks: {driver_version: {mode: enforce}}", "but driver is not set"),
         ("checks: {nic_stat: {}}", "site.yaml:21: gate.checks.nic_stat: must be"),
@@ -135,30 +134,6 @@ def test_the_json_document_names_each_check() -> None:
     printed = result(DOWN, UP)
     assert (printed.verdict, printed.drain) == ("failed", True)
     assert [row.drains for row in printed.checks] == [True, False]
-
-
-def test_the_node_verdict_has_the_words_of_nvidia() -> None:
-    printed = asdict(node_verdict(result(DOWN, UP, GateFinding("gpu_ecc", Verdict.UNKNOWN))))
-    assert printed["overall_severity"] == "CRITICAL"
-    assert printed["affected_components"] == [
-        {
-            "category": "infiniband",
-            "check_ids": ["nic_state"],
-            "entities": ["mlx5_0"],
-            "max_severity": "CRITICAL",
-        },
-        {
-            "category": "gpu",
-            "check_ids": ["gpu_ecc"],
-            "entities": ["node"],
-            "max_severity": "UNKNOWN",
-        },
-    ]
-    first = printed["verdicts"][0]
-    assert first["operational_state"] == "drain"
-    assert first["recommended_actions"] == ["service_required"]
-    assert node_verdict(result(DOWN, rules=Rules())).overall_severity == "WARNING"
-    assert node_verdict(result()).overall_severity == "UNKNOWN"
 
 
 def test_metrics_are_what_prometheus_reads(tmp_path: Path) -> None:
