@@ -17,13 +17,17 @@ def call(
     command: Sequence[str | Path],
     seconds: float | None = ANSWER_S,
     env: Mapping[str, str] | None = None,
+    given: str = "",
 ) -> CompletedProcess[str]:
-    """Run a program; one that is missing or silent has an exit status and an error."""
+    """Run a program; one that is missing or silent has an exit status and an error.
+
+    It gets ``given`` on its standard input.
+    """
     heard = b""
     try:
         return subprocess.run(
             command,
-            stdin=subprocess.DEVNULL,
+            input=given,
             capture_output=True,
             text=True,
             errors="replace",

@@ -23,6 +23,7 @@ GROUPS = {
     },
     "Night after night": {
         "nightly": "gate, sweep and check a partition of Slurm, one after the other",
+        "node": "show what is known of nodes, and what to do next",
         "history": "show what changed since when, compare sessions, import results",
         "certify": "measure what a contract promises, and keep a signed record",
     },

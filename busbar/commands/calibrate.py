@@ -15,7 +15,6 @@ from busbar.check.calibrate import FEWEST_RUNS, Accept, CalibratedSeries, below_
 from busbar.check.surroundings import own
 from busbar.commands.cluster_options import output_of
 from busbar.commands.declare import JSON, LANE, NAMES, PREFIX, command, output
-from busbar.commands.option_types import positive
 from busbar.data import busbar
 from busbar.document import read_document, to_json
 from busbar.engine.check_document import CheckDocument
@@ -37,17 +36,10 @@ def add_parser(commands: Any) -> None:
         option("--site SITE", "name or directory of a site of your own", required=True),
         option(
             "--runs N",
-            f"run the checks N times, at least {FEWEST_RUNS} (default without files or nights:"
-            f" {_RUNS})",
+            f"run the checks N times, at least {FEWEST_RUNS} (default without files: {_RUNS})",
             type=int,
         ),
-        option(
-            "--from-history N",
-            "read the last N nights of the history, without those before a change or outside of"
-            " their bands",
-            type=positive,
-        ),
-        output("busbar-calibration", "directory for the runs or nights"),
+        output("busbar-calibration", "directory for the runs"),
         LANE,
         PREFIX,
         NAMES,
@@ -76,7 +68,6 @@ def _calibrate(args: argparse.Namespace) -> int:
     Examples:
 
         busbar site calibrate --site sites/alpha
-        busbar site calibrate --site sites/alpha --from-history 14
         busbar site calibrate --site sites/alpha night-*/results.json
     """
     site = sites.load(args.site)
@@ -86,7 +77,7 @@ def _calibrate(args: argparse.Namespace) -> int:
             where=f"site {site.name}",
             hint="write a site of your own: busbar site detect --output DIR",
         )
-    files = [*args.files, *(_nights(args, site.name) if args.from_history else [])]
+    files = list(args.files)
     if args.runs or not files:
         files += _runs(args, args.runs or _RUNS)
     found = calibrate(
@@ -102,17 +93,6 @@ def _calibrate(args: argparse.Namespace) -> int:
     else:
         _print(path, found.lines)
     return 0 if bands else EXIT_REFUSED
-
-
-def _nights(args: argparse.Namespace, site: str) -> list[Path]:
-    """Write the nights of the history; return their files."""
-    from busbar.commands.history import nights_of  # noqa: PLC0415 - only with --from-history
-
-    with output_of(args) as directory:
-        files, remarks = nights_of(site, args.from_history, directory)
-    for remark in remarks:
-        stderr().line(f"busbar: {remark}")
-    return files
 
 
 def _runs(args: argparse.Namespace, runs: int) -> list[Path]:

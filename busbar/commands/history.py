@@ -5,23 +5,20 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, TypeVar
 
 from busbar.arguments import option
-from busbar.check.calibrate import FEWEST_RUNS
 from busbar.commands import history_show as show
 from busbar.commands.declare import JSON, command, group
 from busbar.commands.option_types import iso_time
 from busbar.document import to_json
 from busbar.errors import BusbarError, several
 from busbar.history import importing
-from busbar.history.baseline import baseline
 from busbar.history.compare import compare
 from busbar.history.events import Changes, find_events
 from busbar.history.model import HistorySeries, HistoryShow, NightSeries
 from busbar.history.read import history, read_series
-from busbar.history.store import HistoryList, HistoryStore, Pruned
+from busbar.history.store import HistoryList, HistoryStore
 from busbar.terminal import stderr, stdout
 
 _D = TypeVar("_D")
@@ -63,10 +60,6 @@ def add_parser(subparsers: Any) -> None:
         ),
         JSON,
     )
-    before = option(
-        "--before TIME", "remove readings before this time, ISO 8601", type=iso_time, required=True
-    )
-    command(commands, _prune, before, JSON)
 
 
 def _print(args: argparse.Namespace, document: _D, as_text: Callable[[_D], None]) -> None:
@@ -193,43 +186,3 @@ def _changes(args: argparse.Namespace) -> int:
             stderr().line(f"busbar history: {what}")
     _print(args, Changes.of(events, series), show.changes)
     return EXIT_FOUND if any(event.worse for event in events) else 0
-
-
-def nights_of(site: str, nights: int, output: Path) -> tuple[list[Path], list[str]]:
-    """Write the last nights for `busbar site calibrate`; return the files, and remarks."""
-    with history() as store:
-        series = _series(store, site)
-        found = baseline(site, series, find_events(series, store.provenance()), nights)
-    if not (found.documents or found.left_out or found.too_new):
-        raise BusbarError(
-            "has no readings that bands are made of",
-            where=f"site {site}",
-            hint="run busbar check; JSON lines and outputs do not say what a band needs",
-        )
-    if len(found.documents) < FEWEST_RUNS:
-        raise BusbarError(
-            f"{len(found.documents)} nights without a change and within their bands, at least"
-            f" {FEWEST_RUNS} are needed ({found.left_out} had readings outside of them)",
-            where=f"site {site}",
-            hint="give more nights, or see busbar history changes",
-        )
-    return show.write_documents(found, output)
-
-
-def _prune(args: argparse.Namespace) -> int:
-    """Remove old readings from the history.
-
-    Exit status: 0 done, 2 invalid input.
-
-    Examples:
-
-        busbar history prune --before 2024-01-01
-        busbar history prune --before 2024-01-01T00:00 --json
-    """
-    with history(to_write=True) as store:
-        before = store.path.stat().st_size
-        count = store.prune(args.before)
-        after = store.path.stat().st_size
-    document = Pruned(readings=count, bytes_before=before, bytes_after=after)
-    _print(args, document, show.pruned)
-    return 0

@@ -3,19 +3,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from statistics import median_high
 
-from busbar.boundary import output_directory, replace_file
-from busbar.document import to_json
-from busbar.errors import file_error
-from busbar.history.baseline import Baseline
 from busbar.history.compare import Comparison
 from busbar.history.events import Changes
 from busbar.history.importing import Imports
 from busbar.history.model import Change, HistoryShow, iso
-from busbar.history.store import HistoryList, Pruned
+from busbar.history.store import HistoryList
 from busbar.report.headline import of_news
 from busbar.report.news import news
 from busbar.terminal import Column, Part, stdout
@@ -132,26 +126,4 @@ def _sentence(change: Change) -> str:
     return (
         f"{change.key.name}: {change.before:.4g} -> {change.after:.4g} {change.key.unit}"
         f" ({change.ratio.value - 1:+.1%}{interval}){band}, certain on {iso(change.found)[:10]}"
-    )
-
-
-def write_documents(found: Baseline, directory: Path) -> tuple[list[Path], list[str]]:
-    """Write the nights of a baseline; return the files, and what they leave out."""
-    directory = output_directory(directory, "--output")
-    files = []
-    for document in found.documents:
-        path = directory / f"night-{document.time[:10]}.json"
-        with file_error("cannot be written", path, "choose another --output"):
-            replace_file(path, json.dumps(to_json(document), indent=1) + "\n")
-        files.append(path)
-    lines = [f"{len(files)} nights; {found.left_out} had readings outside of their band"]
-    lines += [f"left out, as it changed: {key.name}" for key in found.too_new[:_MOST_CHANGES]]
-    return files, lines
-
-
-def pruned(document: Pruned) -> None:
-    """Print what was removed."""
-    before, after = document.bytes_before, document.bytes_after
-    stdout().line(
-        f"removed {document.readings:,} readings; {before:,} bytes before, {after:,} after"
     )

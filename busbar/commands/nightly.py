@@ -155,7 +155,7 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     with one_night(grant, wish, site.operators, output, tell):
         night = last(output) if args.resume else begin(output, now)
         tell(f"night {night.directory}: {len(grant.usable)} nodes")
-        job = NightJob(night, where, grant, wish, choice, args.limit, deadline)
+        job = NightJob(night, where, grant, wish, choice, args.limit, site.nodes, deadline)
         with interruption.held():
             state = Runner(job, args.sample, interruption, tell).run(state)
             if interruption.name:

@@ -13,6 +13,7 @@ from busbar import site as sites
 from busbar.arguments import option
 from busbar.boundary import replace_file
 from busbar.check.snapshot import Snapshot, read
+from busbar.cluster.nodes.record import read_nodes
 from busbar.cluster.sweep.document import read_sweep
 from busbar.commands.declare import PROMETHEUS, command, topology
 from busbar.commands.option_types import iso_time
@@ -62,6 +63,11 @@ def add_parser(subparsers: Any) -> None:
         option(
             "--rows FILE",
             "results.jsonl of that sweep, with its rates: without it the good nodes are not drawn",
+        ),
+        option(
+            "--nodes FILE",
+            "also list the nodes that are not healthy: nodes.json of busbar nightly, or what"
+            " busbar node --json printed",
         ),
         topology("default: the nodes of the sweep are not drawn by leaf"),
     )
@@ -118,7 +124,9 @@ def _page(args: argparse.Namespace) -> Page:
         run = _without_checks(name, known, sweep)
     site = _site(args.site, run.site) if run.outcomes else None
     frame = Frame(run, site, known.trends, inline=False)
-    return page_of(frame, known.news, before=runs[-2] if len(runs) > 1 else None, sweep=sweep)
+    before = runs[-2] if len(runs) > 1 else None
+    nodes = read_nodes(args.nodes).nodes if args.nodes else ()
+    return page_of(frame, known.news, before=before, sweep=sweep, nodes=nodes)
 
 
 def _sweep(args: argparse.Namespace) -> Fleet:

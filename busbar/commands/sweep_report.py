@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from busbar.cluster.measure.run import SweepOutcome
@@ -64,52 +64,44 @@ def slow_text(accused: Sequence[Accusation]) -> str:
     return f"{names_text(names)} {'are' if names[1:] else 'is'} slow"
 
 
-def print_outcome(outcome: SweepOutcome, verdict: Verdict, output: Path) -> None:
+def print_run(run: SweepRun, *, judged: bool) -> None:
     """Print the verdict on one screen."""
     terminal = stdout()
-    analysis = outcome.analysis
-    times = outcome.times
-    accused = analysis.accused if analysis else ()
-    parts = [slow_text(accused)] if accused else []
-    parts += [f"{names_text(list(outcome.gone))} did not answer"] if outcome.gone else []
-    parts += ["wrong data arrived"] if outcome.wrong else []
-    parts += [counted(len(outcome.nodes), "node") + f" in {counted(times.rounds, 'round')}"]
-    terminal.headline(verdict, "; ".join(parts), NEXT_STEP if accused else "")
-    _print_findings(outcome)
-    if analysis and analysis.suspects:
-        terminal.line(f"undecided: {len(analysis.suspects)} pairs; --json lists them")
-    if not outcome.judged:
-        terminal.line("compared with each other only: give --limit, or calibrate the site")
-    if outcome.stopped:
-        terminal.line(f"ended early: {outcome.stopped}; --resume continues it")
-    for note in analysis.notes if analysis else ():
-        terminal.line(f"note: {note}")
-    seconds = f"{times.launch:.1f} s of launch and {times.measured:.1f} s of measurement"
-    terminal.line(f"{seconds}; results: {output}")
-
-
-def _print_findings(outcome: SweepOutcome) -> None:
-    """Print what is slow, wrong, gone or not measured."""
-    terminal = stdout()
-    if outcome.median:
-        terminal.line(f"median of all pairs: {outcome.median:.4g} GB/s")
-    accused = outcome.analysis.accused if outcome.analysis else ()
-    for one in accused[:_SHOWN]:
-        how = "certain, confirmed" if one.id in outcome.confirmed else "certain"
+    parts = [slow_text(run.accused)] if run.accused else []
+    gone = [one.node for one in run.gone]
+    parts += [f"{names_text(gone)} did not answer"] if gone else []
+    parts += ["wrong data arrived"] if run.wrong_data else []
+    parts += [counted(len(run.nodes), "node") + f" in {counted(run.rounds, 'round')}"]
+    terminal.headline(run.verdict, "; ".join(parts), NEXT_STEP if run.accused else "")
+    if run.median_gb_per_s:
+        terminal.line(f"median of all pairs: {run.median_gb_per_s:.4g} GB/s")
+    for one in run.accused[:_SHOWN]:
+        how = "certain, confirmed" if one.confirmed else "certain"
         terminal.line((f"{one.kind} {one.id}", "bold"), f" is slow ({how}): {one.evidence}")
-    if len(accused) > _SHOWN:
-        rest = ", ".join(one.id for one in accused[_SHOWN:])
-        terminal.line(f"and {len(accused) - _SHOWN} more: {rest}")
-    if outcome.wrong:
-        pairs = sorted({row.id for row in outcome.wrong})
-        terminal.line(f"wrong data between {', '.join(pairs[:_SHOWN])}")
-    for node, why in outcome.gone.items():
-        terminal.line((f"node {node}", "bold"), f" {why}")
-    if outcome.unsteady:
-        terminal.line(f"slow at times, and not accused: {', '.join(outcome.unsteady)}")
-    missing = unmeasured(outcome)
-    if missing:
-        nodes = [name for name in missing if name in outcome.nodes]
-        others = [name for name in missing if name not in outcome.nodes]
-        names = names_text([*([fold(nodes)] if nodes else []), *others], _SHOWN)
-        terminal.line(f"not measured: {names}")
+    for line in _lines(run):
+        terminal.line(line)
+    if not judged:
+        terminal.line("compared with each other only: give --limit, or calibrate the site")
+    if run.stopped:
+        terminal.line(f"ended early: {run.stopped}; --resume continues it")
+    for note in run.notes:
+        terminal.line(f"note: {note}")
+    seconds = f"{run.launch_s:.1f} s of launch and {run.measured_s:.1f} s of measurement"
+    terminal.line(f"{seconds}; results: {run.output}")
+
+
+def _lines(run: SweepRun) -> Iterator[str]:
+    """Yield what else is slow, wrong, gone, not measured or not decided."""
+    if rest := [one.id for one in run.accused[_SHOWN:]]:
+        yield f"and {len(rest)} more: {', '.join(rest)}"
+    if run.wrong_data:
+        yield f"wrong data between {', '.join(sorted({*run.wrong_data})[:_SHOWN])}"
+    yield from (f"node {one.node} {one.reason}" for one in run.gone)
+    if run.unsteady:
+        yield f"slow at times, and not accused: {', '.join(run.unsteady)}"
+    nodes = [name for name in run.unmeasured if name in run.nodes]
+    others = [name for name in run.unmeasured if name not in run.nodes]
+    if names := [*([fold(nodes)] if nodes else []), *others]:
+        yield f"not measured: {names_text(names, _SHOWN)}"
+    if run.suspects:
+        yield f"undecided: {len(run.suspects)} pairs; --json lists them"

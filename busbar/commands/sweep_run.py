@@ -15,7 +15,6 @@ from busbar.boundary import replace_file
 from busbar.check.default_site import default_site
 from busbar.check.processes import Interrupted, Interruption
 from busbar.check.surroundings import own, refuse_without_space
-from busbar.cluster.measure import drain
 from busbar.cluster.measure.program import prepare
 from busbar.cluster.measure.run import SweepOutcome, SweepRequest, SweepRunner
 from busbar.cluster.measure.store import PLAN, RESULTS
@@ -34,7 +33,7 @@ from busbar.commands.declare import (
 from busbar.commands.option_types import above_zero, positive, seconds
 from busbar.commands.sweep_analyse import TOLERANCE
 from busbar.commands.sweep_plan import SEED
-from busbar.commands.sweep_report import document, print_outcome
+from busbar.commands.sweep_report import document, print_run
 from busbar.data import busbar
 from busbar.document import to_json
 from busbar.errors import BusbarError
@@ -79,10 +78,6 @@ def add_parser(actions: Any) -> None:
         TOLERANCE,
         output("busbar-sweep", "directory for plan and results; all nodes mount it"),
         option("--resume", "continue the sweep that is in --output"),
-        option(
-            "--drain-script FILE",
-            "write a script that drains the accused nodes; Busbar does not run it",
-        ),
         JSON,
         option("--in-job", argparse.SUPPRESS),
     )
@@ -101,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
     Examples:
 
         busbar sweep run --site alpha --partition gpu --max-pending 3h
-        busbar sweep run --site alpha --nodelist 'n[3-8],n12' --drain-script drain.sh
+        busbar sweep run --site alpha --nodelist 'n[3-8],n12'
     """
     with output_of(args) as output:
         return _sweep(args, output)
@@ -203,16 +198,11 @@ def _conclude(
     verdict = outcome.verdict
     if interruption.name and verdict in (Verdict.PASS, Verdict.UNJUDGED):
         verdict = Verdict.UNKNOWN
-    if args.drain_script:
-        accused = outcome.analysis.accused if outcome.analysis else ()
-        try:
-            replace_file(args.drain_script, drain.script(accused, outcome.gone, outcome.nodes))
-        except OSError as error:
-            tell(f"--drain-script: {args.drain_script}: {error.strerror}")
+    run = document(outcome, verdict, output)
     if args.json:
-        stdout().document(to_json(document(outcome, verdict, output)))
+        stdout().document(to_json(run))
     else:
-        print_outcome(outcome, verdict, output)
+        print_run(run, judged=outcome.judged)
     return interruption.status if interruption.name else exit_status(verdict)
 
 

@@ -125,7 +125,7 @@ def _readings(
     of_key = selection.name in _OF_KEY
     keys = {
         number: replace(key, **dict.fromkeys(free, ""))
-        for number, (key, _) in store.series().items()
+        for number, key in store.series().items()
         if (not site or key.site == site)
         and (not of_key or getattr(key, selection.name) == selection.value)
     }

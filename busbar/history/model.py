@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from busbar.document import in_json, written
 from busbar.history.interval import Ratio, rounded
-from busbar.site.calibration import SeriesKey
 
 _PART = re.compile(r"\d+ (?:B|[KMGT]iB)\b|in place|out of place|\b[DHM] [DHM]\b|\S+")
 
@@ -109,8 +108,6 @@ class NightSeries:
     bounds: HistoryBounds = NO_BOUNDS
     readings: int = 0
     """Readings of all nights."""
-    detail: SeriesKey | None = None
-    """The series as the calibration of a site has it; None for readings of others."""
 
 
 def _to_thousandths(value: float) -> float:

@@ -16,7 +16,6 @@ from busbar.history import reframe
 from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, NightSeries
 from busbar.history.statistic import Array
 from busbar.history.store import HistoryStore, altered, open_store
-from busbar.site.calibration import SeriesKey
 
 DAY_S = 86400
 SESSION = "session "
@@ -55,12 +54,12 @@ def read_series(
             raise altered(store.path, f"a reading names row {min(unknown):.0f}, which is missing")
     edges = np.flatnonzero(np.diff(rows[:, 0], prepend=-1, append=-1))
     for start, end in pairwise(edges.tolist()):
-        key, detail = known[int(rows[start, 0])]
+        key = known[int(rows[start, 0])]
         if not site or key.site == site:
             if key.site not in ends:
-                numbers = [number for number, (each, _) in known.items() if each.site == key.site]
+                numbers = [number for number, each in known.items() if each.site == key.site]
                 ends[key.site] = _night_end(rows[np.isin(rows[:, 0], numbers), 1])
-            found.append(_series(key, detail, rows[start:end], ends[key.site], bounds))
+            found.append(_series(key, rows[start:end], ends[key.site], bounds))
     return sorted(found, key=lambda series: series.key)
 
 
@@ -74,7 +73,6 @@ def _night_end(times: Array) -> float:
 
 def _series(
     key: HistoryKey,
-    detail: SeriesKey | None,
     rows: Array,
     night_end: float,
     bounds: Mapping[int, HistoryBounds],
@@ -94,5 +92,4 @@ def _series(
         bounds=bounds[int(next(iter(judged[judged > 0][::-1]), 0))],
         days=days[last].astype(np.int64),
         readings=len(values),
-        detail=detail,
     )

@@ -25,13 +25,12 @@ from typing import Literal, TypeVar
 import numpy as np
 
 from busbar.boundary import refuse_foreign_to_root, refuse_links
-from busbar.document import parse_document, to_json, written
+from busbar.document import parse_document, written
 from busbar.errors import BusbarError
 from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, iso
 from busbar.history.record import HistoryRecord
 from busbar.history.statistic import Array
 from busbar.parse import numbers
-from busbar.site.calibration import SeriesKey
 from busbar.units import FIRST_S, LAST_S
 
 FILE = "busbar.db"
@@ -88,20 +87,6 @@ class HistoryList:
     """The oldest first."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pruned:
-    """What was removed."""
-
-    schema: Literal["busbar-history-prune/1"] = "busbar-history-prune/1"
-    """The schema of this document."""
-    readings: int
-    """Readings that were removed."""
-    bytes_before: int
-    """Size of the file before."""
-    bytes_after: int
-    """And after."""
-
-
 class HistoryStore:
     """The open store."""
 
@@ -132,9 +117,8 @@ class HistoryStore:
         """Yield the columns of each reading before its source."""
 
         @cache
-        def series(key: HistoryKey, detail: SeriesKey | None) -> int:
-            text = json.dumps(to_json(detail)) if detail else None
-            return self._number("series", _columns(_KEY, key), detail=text)
+        def series(key: HistoryKey) -> int:
+            return self._number("series", _columns(_KEY, key))
 
         @cache
         def bounds(of: HistoryBounds) -> int | None:
@@ -152,7 +136,7 @@ class HistoryStore:
                 )
             for row in record.rows:
                 yield (
-                    series(record.key(row), row.series),
+                    series(record.key(row)),
                     record.time,
                     row.value,
                     known[id(facts)][1],
@@ -170,11 +154,9 @@ class HistoryStore:
         insert = f"INSERT INTO {table} ({', '.join(row)}) VALUES ({marks})"  # noqa: S608
         return int(self.connection.execute(insert, (*row.values(),)).lastrowid or 0)
 
-    def series(self) -> dict[int, tuple[HistoryKey, SeriesKey | None]]:
-        """Return key and detail of each series by its number."""
-        known = self._json("series", "detail", SeriesKey)
-        keys = self._table("series", HistoryKey, _KEY)
-        return {number: (key, known.get(number)) for number, key in keys.items()}
+    def series(self) -> dict[int, HistoryKey]:
+        """Return the key of each series by its number."""
+        return self._table("series", HistoryKey, _KEY)
 
     def bounds(self) -> dict[int, HistoryBounds]:
         """Return all bounds by their number."""
@@ -188,13 +170,6 @@ class HistoryStore:
             rows = self.connection.execute(f"SELECT id, {names} FROM {table}")  # noqa: S608
             rows.row_factory = sqlite3.Row
             return {row["id"]: self._parsed(table, row["id"], kind, dict(row)) for row in rows}
-
-    def _json(self, table: str, column: str, kind: Callable[..., _T]) -> dict[int, _T]:
-        """Return the JSON of a column, by the number of its row."""
-        query = f"SELECT id, {column} FROM {table} WHERE {column} NOTNULL"  # noqa: S608
-        with self._errors():
-            rows = self.connection.execute(query)
-            return {number: self._parsed(table, number, kind, text) for number, text in rows}
 
     def _parsed(self, table: str, number: int, kind: Callable[..., _T], value: object) -> _T:
         try:
@@ -220,7 +195,7 @@ class HistoryStore:
                     raise BusbarError(
                         f"has more than {_MOST_READINGS} readings of this time",
                         where=str(self.path),
-                        hint="name a later time with --since, or busbar history prune",
+                        hint="name a later time with --since",
                     )
         return np.concatenate(parts)
 
@@ -240,20 +215,10 @@ class HistoryStore:
 
     def provenance(self) -> dict[int, dict[str, str]]:
         """Return the facts of each provenance by its number."""
-        return self._json("provenance", "facts", dict[str, str])
-
-    def prune(self, before: float) -> int:
-        """Remove the readings before a time; return how many, and give their space back."""
+        query = "SELECT id, facts FROM provenance WHERE facts NOTNULL"
         with self._errors():
-            with self.connection as db:
-                count = db.execute("DELETE FROM reading WHERE time < ?", (before,)).rowcount
-                for table in ("series", "provenance", "bounds"):
-                    db.execute(
-                        f"DELETE FROM {table} WHERE id NOT IN"  # noqa: S608 - names of our own
-                        f" (SELECT {table} FROM reading WHERE {table} IS NOT NULL)"
-                    )
-            self.connection.execute("VACUUM")
-        return count
+            rows = self.connection.execute(query)
+            return {n: self._parsed("provenance", n, dict[str, str], text) for n, text in rows}
 
     @contextmanager
     def _errors(self) -> Iterator[None]:

@@ -16,6 +16,7 @@ from markupsafe import Markup
 from busbar.boundary import visible
 from busbar.check.names import short_name
 from busbar.check.snapshot import Snapshot
+from busbar.cluster.nodes.record import NodeRecord
 from busbar.engine.results import Outcome
 from busbar.report.failures import Failure, failures
 from busbar.report.fleet import Fleet, of_outcomes
@@ -45,6 +46,8 @@ class Page:
     failures: tuple[Failure, ...]
     fleet: Fleet | None
     sweep: Fleet | None
+    records: tuple[NodeRecord, ...]
+    """The nodes that are not healthy."""
     checks: tuple[CheckSection, ...]
     others: tuple[Trend, ...]
     """The history of what this run did not measure."""
@@ -67,6 +70,7 @@ def page_of(
     news: Sequence[News] = (),
     before: Snapshot | None = None,
     sweep: Fleet | None = None,
+    nodes: Sequence[NodeRecord] = (),
 ) -> Page:
     """Return the overview of one run; ``before`` is the run that tells what is new."""
     run = frame.run
@@ -102,6 +106,7 @@ def page_of(
         failures=tuple(found),
         fleet=of_outcomes(run.outcomes),
         sweep=sweep,
+        records=tuple(one for one in nodes if one.next),
         checks=tuple(sections(frame)),
         others=tuple(others),
         differs=tuple(_differs(before, run)) if before else (),

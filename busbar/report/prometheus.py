@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,6 +16,7 @@ from prometheus_client.samples import Sample
 from busbar.boundary import one_line
 from busbar.check.names import short_name
 from busbar.check.snapshot import Snapshot
+from busbar.cluster.nodes.record import NodeRecord
 from busbar.engine.results import Result
 from busbar.report.rows import quality
 from busbar.verdict import Verdict
@@ -75,6 +76,17 @@ def metrics(run: Snapshot) -> str:
         families.set("busbar_check_severity", outcome.verdict.severity, of_check)
         for row in sorted(outcome.results, key=lambda row: (-row.verdict.severity, quality(row))):
             _set(families, row, of_check)
+    return families.text()
+
+
+def node_metrics(nodes: Iterable[NodeRecord]) -> str:
+    """Return the state of each node, and what to do next."""
+    families = Families()
+    families.add("busbar_node_state", "1 for the state of the node.")
+    families.add("busbar_node_next", "1 for what to do next about the node; nothing if empty.")
+    for record in nodes:
+        families.set("busbar_node_state", 1, {"node": record.node, "state": record.state})
+        families.set("busbar_node_next", 1, {"node": record.node, "action": record.next})
     return families.text()
 
 

@@ -22,7 +22,8 @@ class GateRule(Record):
     """What repairs the fault. All but ``note`` drain the node first."""
 
 
-def _path(text: str) -> str:
+def absolute(text: str) -> str:
+    """Return an absolute path; raise ``ValueError`` for anything else."""
     if not text.startswith("/") or (len(text) > 1 and text.endswith("/")) or "//" in text:
         raise ValueError("must be an absolute path without a slash at its end")
     return text
@@ -31,7 +32,7 @@ def _path(text: str) -> str:
 class GateMount(Record):
     """A file system that must be mounted on every node."""
 
-    path: Annotated[str, AfterValidator(_path)]
+    path: Annotated[str, AfterValidator(absolute)]
     """Where it is mounted."""
     type: Annotated[str, Field(min_length=1)] | None = None
     """The type as `/proc/mounts` names it: ``lustre``, ``nfs4``; None: any."""
@@ -63,7 +64,7 @@ class GateCommand(Record):
 
     @model_validator(mode="after")
     def _absolute(self) -> GateCommand:
-        _path(self.run[0])
+        absolute(self.run[0])
         return self
 
 
@@ -89,8 +90,6 @@ class Gate(Record):
                 "checks.pcie_link cannot be enforced: idle GPUs reduce their link as well;"
                 " enforce host_copy"
             )
-        if "nic_copy" in enforced:
-            raise ValueError("checks.nic_copy cannot be enforced: no band of a loopback is known")
         if "mount" in enforced and not self.mounts:
             raise ValueError("checks.mount is enforced, but mounts lists no file system")
         if "mount_space" in enforced and not any(each.free_percent for each in self.mounts):

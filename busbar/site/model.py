@@ -17,6 +17,7 @@ from busbar.parse.cpulist import checked_cpu_list
 from busbar.site import backends
 from busbar.site.delivery import STACK_OF, Delivery, Stack, Vendor
 from busbar.site.gate import Gate
+from busbar.site.nodes import NodePolicy
 from busbar.site.record import Record
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"
@@ -431,6 +432,8 @@ class Site(Record):
     """Published and measured readings."""
     gate: Gate | None = None
     """What ``busbar gate`` acts on; without it, all faults are only reported."""
+    nodes: NodePolicy = NodePolicy()
+    """What to do about nodes that something speaks against."""
     tuning: dict[Variable, Value] = Field(default_factory=dict)
     """Variables that this cluster sets in addition to its family: interface names, GID index."""
     hosts: Annotated[str, Field(min_length=1), AfterValidator(_expression)] = ".*"

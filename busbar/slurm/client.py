@@ -71,8 +71,9 @@ class Slurm(Scheduler):
     has_nodes = True
 
     def nodes(self, queue: str) -> tuple[Node, ...]:
-        """Return the nodes of a partition; none if it does not exist."""
-        return parse_nodes(answer("sinfo", "--noheader", "--Node", f"--partition={queue}", FORMAT))
+        """Return the nodes of a partition, of all without a name; none if it does not exist."""
+        part = [f"--partition={queue}"] if queue else []
+        return parse_nodes(answer("sinfo", "--noheader", "--Node", *part, FORMAT))
 
     def allocation(self) -> Allocation | None:
         """Return the allocation of ``salloc`` or ``sbatch`` that this process runs in, if any."""

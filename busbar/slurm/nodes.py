@@ -108,11 +108,6 @@ def describing(host: str) -> dict[str, tuple[str, ...]]:
     }
 
 
-def drain_command(node: str, reason: str) -> tuple[str, ...]:
-    """Return the command that drains a node."""
-    return ("scontrol", "update", f"nodename={node}", "state=drain", f"reason={reason}")
-
-
 def value_of(text: str, key: str) -> str:
     """Return the value of a key in a line of ``scontrol show``; empty if Slurm has none."""
     match = re.search(rf"(?:^|\s){key}=(?P<value>\S*)", text)

@@ -90,7 +90,7 @@ class Stages:
     """Standard error of the last night."""
 
     def gate(self, node: str, verdict: str = "pass", reason: str = "") -> None:
-        found = concluded(node, Basis(), [], at=0, seconds=0)
+        found = concluded(node, Basis(), [], at=1e9, seconds=0)
         document = replace(found, verdict=Verdict(verdict), drain=bool(reason), reason=reason)
         (self.data / f"gate-{node}").write_text(json.dumps(to_json(document)))
 
@@ -191,6 +191,18 @@ def test_the_stages_run_one_after_the_other_and_end_with_a_report(
     names = ["busbar.h20-roce.nightly", "busbar.h20-roce.check", "busbar.h20-roce.sample"]
     assert [suite.get("name") for suite in root] == names
     assert [suite.get("tests") for suite in root] == ["4", "1", "1"]
+
+
+def test_the_summary_and_the_report_have_the_records_of_the_nodes(stages: Stages) -> None:
+    accused = {"id": "n2", "kind": "node", "evidence": "0.5 GB/s", "nodes": ["n2"]}
+    stages.sweep("degraded", 1, accused=[accused | {"confirmed": True}])
+    _, document = stages.run()
+    nodes = stages.output / "nodes.json"
+    text = (Path(document["output"]) / "summary.txt").read_text()
+    assert "next: drain; sweep: node n2: 0.5 GB/s" in text
+    assert f"--nodes={nodes}" in stages.calls[-1]
+    states = {each["node"]: each["state"] for each in json.loads(nodes.read_text())["nodes"]}
+    assert states == {"n1": "healthy", "n2": "faulty", "n3": "healthy"}
 
 
 def test_a_node_that_fails_the_gate_is_left_out_and_the_others_are_tested(stages: Stages) -> None:
@@ -430,7 +442,7 @@ def test_only_the_oldest_finished_nights_are_removed(
     monkeypatch.setenv("BUSBAR_HISTORY", str(second / "history"))
     (problem,) = rotate(stages.output, 1)
     assert "the history is in it" in problem
-    left = {path for path in stages.output.iterdir() if path.name != ".lock"}
+    left = {path for path in stages.output.iterdir() if path.name not in (".lock", "nodes.json")}
     assert left == {second, third, *others}
 
 

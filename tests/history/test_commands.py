@@ -7,14 +7,8 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from busbar.commands.history import nights_of
-from busbar.errors import BusbarError
-from busbar.history.baseline import baseline
-from busbar.history.events import find_events
 from busbar.history.model import HistoryBounds
-from busbar.history.read import history, read_series
 from busbar.history.record import HistoryRecord, Measured
 from busbar.history.store import open_store
 from busbar.site.calibration import SeriesKey
@@ -80,41 +74,6 @@ def test_a_selection_without_readings(store: Path, busbar: Command) -> None:
         busbar.refuses(hint, "history compare driver=570", b)
 
 
-def test_baseline_is_what_calibrate_reads(store: Path, tmp_path: Path, busbar: Command) -> None:
-    fill(store, nights=10)
-    output = tmp_path / "nights"
-    assert busbar("site detect --like h200x4 --output", tmp_path / "alpha").status == 0
-    words = ("site calibrate --from-history=5 --site", tmp_path / "alpha", "--output", output)
-    assert busbar(*words).status == 0
-    assert (tmp_path / "alpha" / "calibration.yaml").exists()
-    files = [str(path) for path in output.iterdir()]
-    assert len(files) == 5
-    from busbar.check.calibrate import calibrate
-    from busbar.commands.calibrate import _document
-
-    found = calibrate({file: _document(Path(file)) for file in files}, site="alpha")
-    (band,) = found.calibration.bands
-    assert band.series == SERIES
-    assert band.typical == pytest.approx(100, rel=0.02)
-    with pytest.raises(BusbarError, match="1 nights without a change"):
-        nights_of("alpha", 1, output)
-
-
-def test_a_series_that_changed_is_no_baseline(store: Path) -> None:
-    fill(store, nights=60)
-    with open_store(store, to_write=True) as opened:
-        opened.connection.execute(
-            "UPDATE reading SET value = value * 0.93 WHERE series = 1 AND time >= ?",
-            (1.7e9 + 50 * 86400,),
-        )
-        opened.connection.commit()
-    with history() as opened:
-        series = read_series(opened)
-        found = baseline("alpha", series, find_events(series, {}), 20)
-    assert [key.delivery for key in found.too_new] == ["wheels"]
-    assert {row.where for each in found.documents for row in each.results} == {"n1"}
-
-
 def test_a_site_with_a_slash_whose_readings_make_no_band(tmp_path: Path, busbar: Command) -> None:
     file = tmp_path / "a.jsonl"
     rows = [
@@ -123,9 +82,6 @@ def test_a_site_with_a_slash_whose_readings_make_no_band(tmp_path: Path, busbar:
     ]
     file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     assert busbar("history import", file).status == 0
-    words = "no readings that bands are made of"
-    with pytest.raises(BusbarError, match=words):
-        nights_of("up/down", 14, tmp_path / "out")
     said = busbar("report --site up/down --mail")
     assert said.status == 0
     assert "up/down: unjudged: nothing became worse in 2 series\n" in said.out

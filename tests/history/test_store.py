@@ -123,15 +123,6 @@ def test_the_version_of_reframe_that_is_locked() -> None:
     assert _SqliteStorage.SCHEMA_VERSION == "1.0"
 
 
-def test_prune(store: Path, tmp_path: Path, busbar: Command) -> None:
-    reframe_db(store, report("one", 100.0), report("two", 101.0, 1767319200.0))
-    assert busbar("history list").status == 0
-    said = busbar("history prune --before 2026-01-02 --json")
-    assert (said.status, said.json["readings"]) == (0, 2)
-    with history() as opened:  # what was pruned does not come back
-        assert [series.values.tolist() for series in read_series(opened)] == [[3.5], [101.0]]
-
-
 @MOUNTED
 def test_a_full_disk_loses_nothing_that_was_stored(
     small: Path, tmp_path: Path, busbar: Command
@@ -184,7 +175,7 @@ def test_a_store_without_locks_is_refused_in_one_line(
     monkeypatch.setattr(sqlite3, "connect", without_locks)
     said = busbar("history show")
     assert (said.status, "2" in said.out) == (0, True)
-    busbar.refuses("local disk", "history prune --before 2026-01-01")
+    busbar.refuses("local disk", "history import", "x.jsonl")
 
 
 @pytest.mark.run

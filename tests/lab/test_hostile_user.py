@@ -231,9 +231,6 @@ WRITES: dict[str, tuple[str, ...]] = {
     "site calibrate --output": (
         *("site", "calibrate", "--site", "gated", "--runs", "1", "--output", "out"),
     ),
-    "site calibrate --from-history": (
-        *("site", "calibrate", "--site", "gated", "--from-history=3", "--output", "out/a.json"),
-    ),
     "history import": ("history", "import", str(ROOT / COPY), "--site", "h200x4"),
 }
 PLANTS = {

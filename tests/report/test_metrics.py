@@ -16,9 +16,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from busbar import cli
+from busbar.cluster.nodes.record import NodeRecord
 from busbar.gate.findings import Basis, concluded
 from busbar.gate.output import metrics as gate_metrics
-from busbar.report.prometheus import metrics
+from busbar.report.prometheus import metrics, node_metrics
 from busbar.verdict import Verdict
 from tests.cases import cases
 
@@ -126,6 +127,7 @@ def test_alerts_and_board_use_what_is_written(name: str, tmp_path: Path) -> None
     rows = [*matrix_rows(), row("net", 2.0, metric="latency", limit=1.0, low=1.0, high=3.0)]
     found = samples(metrics(snapshot(tmp_path, rows)))
     found |= samples(gate_metrics(concluded("n1", Basis(), [], at=0, seconds=0)))
+    found |= samples(node_metrics([NodeRecord("n1", "faulty")]))
     queries = expressions(yaml.safe_load((MONITORING / name).read_text()))
     used = {each for query in queries for each in re.findall(r"\bbusbar_\w+", query)}
     assert len(used) >= 4

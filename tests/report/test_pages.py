@@ -17,6 +17,7 @@ import pytest
 from busbar import cli
 from busbar import site as sites
 from busbar.check.snapshot import Snapshot, read
+from busbar.cluster.nodes.record import NodeEvidence, NodeRecord
 from busbar.errors import BusbarError
 from busbar.report.curve import curve
 from busbar.report.mail import mail
@@ -52,6 +53,16 @@ MOST_BYTES = 3_000_000
 
 def page(run: Snapshot) -> Page:
     return page_of(Frame(run, SITE))
+
+
+def test_nodes_that_need_something_are_listed(tmp_path: Path) -> None:
+    evidence = NodeEvidence("sweep", "2026-11-22", "<b>0.5 GB/s", True, "ticket")
+    bad = NodeRecord("n2", "faulty", "2026-11-21", "n2 idle", (evidence,), next="drain")
+    text = render(page_of(Frame(snapshot(tmp_path, [row()]), SITE), nodes=[bad, NodeRecord("n3")]))
+    shown = text.partition('id="records"')[2].partition("</section>")[0]
+    assert "n2 idle" in shown
+    assert "sweep: &lt;b&gt;0.5 GB/s" in shown
+    assert "n3" not in shown
 
 
 def with_history(run: Snapshot) -> Page:

@@ -90,6 +90,8 @@ class NightlyDocument:
     """Directory of the night."""
     summary: tuple[str, ...] = field(default=(), metadata=written(hidden=True))
     """The lines of the summary that the report printed."""
+    records: tuple[str, ...] = field(default=(), metadata=written(hidden=True))
+    """The nodes that are not healthy, and what to do next."""
     finished: bool = field(default=False, metadata=written(hidden=True))
     """Whether the night came to its end; --max-hours is one."""
 

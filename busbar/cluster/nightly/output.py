@@ -40,6 +40,7 @@ def _lines(night: Night, state: NightlyDocument) -> Iterator[str]:
         yield f"not tested: {node}"
     if len(state.unusable) > _MOST:
         yield f"not tested: {len(state.unusable) - _MOST} more"
+    yield from state.records
     if state.interrupted:
         yield f"{state.interrupted} ended the night; --resume continues it"
     if state.summary:

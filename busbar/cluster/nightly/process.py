@@ -44,7 +44,12 @@ def run(command: Sequence[str], stdout: Path, log: Path, deadline: float | None)
                 status = process.wait(None if deadline is None else max(deadline - begun, 0))
             except subprocess.TimeoutExpired:
                 late = True
-                status = _end(process)
+                process.terminate()
+                try:
+                    status = process.wait(GRACE_S)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    status = process.wait()
     except OSError as error:
         raise BusbarError(
             f"cannot be used: {error.strerror or error}",
@@ -52,15 +57,6 @@ def run(command: Sequence[str], stdout: Path, log: Path, deadline: float | None)
             hint="make room, or correct the installation",
         ) from error
     return Ended(status, late, round(time.monotonic() - begun, 3), _last_line(log))
-
-
-def _end(process: subprocess.Popen[bytes]) -> int:
-    process.terminate()
-    try:
-        return process.wait(GRACE_S)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        return process.wait()
 
 
 def _last_line(log: Path) -> str:

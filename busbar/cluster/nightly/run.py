@@ -13,13 +13,17 @@ from busbar.check.processes import Interruption
 from busbar.cluster.measure.store import RESULTS
 from busbar.cluster.nightly.night import Night, NightlyDocument, NightStage, StageName, finished
 from busbar.cluster.nightly.process import run
-from busbar.cluster.nightly.stages import SWEEP_VERDICT, NightJob, measure, sample_of
+from busbar.cluster.nightly.stages import SWEEP_VERDICT, NightJob, looks, measure, sample_of
+from busbar.cluster.nodes.act import update
+from busbar.cluster.nodes.record import FILE as NODES
 from busbar.data import busbar
 from busbar.engine.results import RESULTS_FILE
-from busbar.errors import file_error
+from busbar.errors import BusbarError, file_error
 from busbar.verdict import Verdict
 
 _REPORT_S = 600
+_MOST = 10
+"""Nodes in the summary."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Runner:
         if self.interruption.name:
             state = replace(state, interrupted=self.interruption.name)
         else:
-            state = self._report(replace(state, finished=True))
+            state = self._report(self._records(replace(state, finished=True)))
         self._save(state)
         return state
 
@@ -64,6 +68,19 @@ class Runner:
         stage = measure(name, self.job, nodes)
         self.tell(f"{name}: {stage.verdict}: {stage.message}")
         return stage
+
+    def _records(self, state: NightlyDocument) -> NightlyDocument:
+        """Combine what all stages say of each node; a night that cannot keeps its verdict."""
+        job = self.job
+        try:
+            seen = list(looks(job, state.site, self.tell))
+            document = update(job.night.directory.parent, seen, job.policy, self.tell, {})
+        except BusbarError as error:
+            self.tell(f"no records of the nodes: {error.alone()}")
+            return state
+        wrong = [one.text for one in document.nodes if one.next]
+        more = [f"busbar node lists {len(wrong) - _MOST} more nodes"] if wrong[_MOST:] else []
+        return replace(state, records=(*wrong[:_MOST], *more))
 
     def _report(self, state: NightlyDocument) -> NightlyDocument:
         """Write the report; a night without one keeps its verdict."""
@@ -104,6 +121,8 @@ def _report_words(job: NightJob, state: NightlyDocument) -> Sequence[str]:
         words.append(f"--sweep={night.path(SWEEP_VERDICT)}")
         rows = night.path("sweep") / RESULTS
         words += [f"--rows={rows}"] if rows.exists() else []
+    nodes = night.directory.parent / NODES
+    words += [f"--nodes={nodes}"] if words and nodes.exists() else []
     named = [f"--site={job.site}"] if Path(job.site).name == state.site else []
     return [*words, *named] if words else []
 

@@ -4,22 +4,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from functools import partial
+from pathlib import Path
 
 from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.measure.store import PLAN
 from busbar.cluster.nightly import gate
 from busbar.cluster.nightly.night import Night, NightFinding, NightStage, StageName
 from busbar.cluster.nightly.process import Ended, run
+from busbar.cluster.nodes.looks import look_of, of_history
+from busbar.cluster.nodes.record import NodeLook
 from busbar.cluster.sweep.document import SweepRun, read_sweep
 from busbar.data import busbar
 from busbar.delivery.choice import Choice
 from busbar.engine.results import RESULTS_FILE
 from busbar.errors import BusbarError
+from busbar.history.events import find_events
+from busbar.history.read import history, read_series
 from busbar.redact import redact
+from busbar.site.nodes import NodePolicy
 from busbar.slurm.hostlist import fold
 from busbar.slurm.options import Grant, Wish
 from busbar.verdict import Verdict, exit_status, worst
@@ -40,6 +46,8 @@ class NightJob:
     choice: Choice = field(default_factory=Choice)
     limit: float | None = None
     """GB/s between two nodes, for the sweep."""
+    policy: NodePolicy = field(default_factory=NodePolicy)
+    """What the site does about nodes."""
     deadline: float | None = None
     """A time of the monotonic clock."""
 
@@ -220,6 +228,22 @@ def _sentence(text: str, findings: Sequence[NightFinding]) -> str:
     more = f" and {len(findings) - 1} more" if len(findings) > 1 else ""
     what = ": ".join(filter(None, (first.where, first.message)))
     return "; ".join(filter(None, (text, f"{what}{more}")))
+
+
+def looks(job: NightJob, name: str, tell: Callable[[str], None]) -> Iterator[NodeLook]:
+    """Yield what the stages of a night, and the history of its site, say of single nodes."""
+    night = job.night
+    checked = (night.path(each) / RESULTS_FILE for each in ("check", "sample"))
+    files = (*night.path("gate").glob("*.json"), night.path(SWEEP_VERDICT), *checked)
+    for path in filter(Path.exists, files):
+        try:
+            yield look_of(path)
+        except BusbarError as error:
+            tell(f"no record of a node: {error.alone()}")
+    with history() as store:
+        if series := read_series(store, name):
+            events = find_events(series, store.provenance())
+            yield of_history(events, series, datetime.now(UTC).timestamp())
 
 
 def snapshots(night: Night) -> Mapping[str, Snapshot]:

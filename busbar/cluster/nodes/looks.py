@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: MIT
+"""What gate, sweep, checks and history say of single nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+
+from busbar.check.snapshot import of_document
+from busbar.cluster.nodes.record import NodeEvidence, NodeLook
+from busbar.cluster.sweep.analyse import Analysis
+from busbar.cluster.sweep.document import SweepRun
+from busbar.document import read_document
+from busbar.engine.check_document import CheckDocument
+from busbar.engine.results import Result
+from busbar.errors import BusbarError
+from busbar.gate.findings import GateDocument
+from busbar.gate.site import GateAction
+from busbar.history.model import Event, NightSeries, iso
+from busbar.site.nodes import NodeAction, NodeSource
+from busbar.slurm.hostlist import hostnames
+from busbar.units import seconds
+from busbar.verdict import Verdict
+from busbar.words import grouped
+
+_ACTIONS: dict[GateAction, NodeAction] = {
+    "note": "retest",
+    "drain": "drain",
+    "reset_gpu": "reset",
+    "reboot": "reboot",
+    "service": "ticket",
+}
+_MOST_TEXT = 300
+_RECENT_S = 14 * 86400
+"""Changes of the history count for so long."""
+_HINT = "give what busbar gate, sweep run or check printed with --json, or results.json"
+Found = Iterator[tuple[str, str, bool, NodeAction]]
+"""Node, what was found, whether that is certain, and what repairs it."""
+
+
+def _look(source: NodeSource, time: float, nodes: Iterable[str], found: Found) -> NodeLook:
+    at = iso(time)
+    evidence = grouped(
+        (node, NodeEvidence(source, at, text[:_MOST_TEXT], certain, action))
+        for node, text, certain, action in dict.fromkeys(found)
+    )
+    return NodeLook(source, at, frozenset(nodes), evidence)
+
+
+def look_of(path: Path) -> NodeLook:
+    """Return the look in a file; raise ``BusbarError`` for anything that is none."""
+    document = read_document(path, _HINT, GateDocument, SweepRun, Analysis, CheckDocument)
+    try:
+        if isinstance(document, GateDocument):
+            return _look("gate", seconds(document.time), [document.node], _gated(document))
+        if isinstance(document, CheckDocument):
+            return _of_checks(document)
+    except ValueError as error:
+        raise BusbarError(str(error), where=str(path), hint=_HINT) from error
+    nodes = document.nodes if isinstance(document, SweepRun) else ()
+    measured = {*nodes}.difference(document.unmeasured)
+    return _look("sweep", path.stat().st_mtime, measured, _swept(document, {*nodes}))
+
+
+def _gated(gated: GateDocument) -> Found:
+    """Yield what the gate found on its node; what the site only observes is not certain."""
+    for row in gated.checks:
+        if row.is_fault and row.severity == "critical":
+            what = " ".join(filter(None, (row.check, row.where, row.value)))
+            text = f"{what} vs {row.band or 'healthy'}: {row.remedy}"
+            yield gated.node, text, row.drains, _ACTIONS[row.action]
+    for problem in gated.problems:
+        yield gated.node, f"not complete: {problem}", False, "retest"
+
+
+def _swept(sweep: SweepRun | Analysis, nodes: set[str]) -> Found:
+    """Yield what a sweep found; what was slow again when it was confirmed is certain."""
+    for one in sweep.accused:
+        certain = len(one.nodes) == 1 and getattr(one, "confirmed", True)
+        for node in one.nodes if one.kind != "uplink" else ():
+            yield node, f"{one.kind} {one.id}: {one.evidence}", certain, "ticket"
+    for pair in sweep.suspects:
+        yield pair.a, "suspect: measure it again", False, "retest"
+    if isinstance(sweep, SweepRun):
+        for gone in sweep.gone:
+            yield gone.node, gone.reason, True, "reboot"
+        for node in sweep.unsteady:
+            yield node, "slow at times, as with packet loss", False, "retest"
+        for place in sweep.wrong_data:
+            ends = _ends(place.partition("/")[0], nodes)
+            yield from ((end, f"wrong data: {place}", len(ends) == 1, "ticket") for end in ends)
+
+
+def _ends(name: str, nodes: Collection[str]) -> Sequence[str]:
+    """Return the nodes of ``NODE`` or ``NODE-NODE``; names can have hyphens."""
+    cuts = ((name[:at], name[at + 1 :]) for at, letter in enumerate(name) if letter == "-")
+    pairs = [ends for ends in cuts if {*ends} <= {*nodes}]
+    return [name] if name in nodes else pairs[0] if pairs else ()
+
+
+def _of_checks(document: CheckDocument) -> NodeLook:
+    """Return what checks found. What most nodes fail is no fault of one of them."""
+    rows = grouped(
+        (outcome.check, (hostnames(row.where), row))
+        for outcome in of_document(document).outcomes
+        for row in outcome.results
+        if row.where and row.verdict is not Verdict.NOT_RUN
+    )
+    nodes = (node for each in rows.values() for names, _ in each for node in names)
+    found = chain.from_iterable(_checked(check, each) for check, each in rows.items())
+    return _look("check", seconds(document.time), nodes, found)
+
+
+def _checked(check: str, rows: Sequence[tuple[tuple[str, ...], Result]]) -> Found:
+    bad = {names for names, row in rows if row.verdict.is_problem}
+    good = {names for names, _ in rows} - bad
+    if len(bad) > max(1, len(good)):
+        return
+    for names, row in rows:
+        if row.verdict in (Verdict.DEGRADED, Verdict.FAILED):
+            certain = len(names) == 1 and bool(good)
+            yield from ((node, f"{check}: {row.message}", certain, "ticket") for node in names)
+
+
+def of_history(events: Iterable[Event], series: Sequence[NightSeries], at: float) -> NodeLook:
+    """Return the nodes that became slower by themselves within the last two weeks."""
+    since = at - _RECENT_S
+    nodes = (each.key.node.split(",") for each in series if each.times[-1] > since)
+    return _look("history", at, chain.from_iterable(nodes), _slower(events, since))
+
+
+def _slower(events: Iterable[Event], since: float) -> Found:
+    for event in events:
+        node = next((one.removeprefix("node ") for one in event.shared if one[:5] == "node "), "")
+        if node and event.worse and event.since > since:
+            text = f"slower since {iso(event.since)}: {event.changes[0].key.name}"
+            yield node, text, False, "retest"

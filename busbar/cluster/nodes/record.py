@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: MIT
+"""The record of a node: what speaks against it, since when, what was done, and what comes next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from busbar.boundary import replace_file, slurm_reason
+from busbar.document import read_document, to_json
+from busbar.errors import file_error
+from busbar.site.nodes import NodeAction, NodePolicy, NodeSource
+from busbar.slurm.hostlist import natural
+from busbar.slurm.nodes import Node
+
+FILE = "nodes.json"
+NodeHealth = Literal["healthy", "suspect", "faulty"]
+_REPAIRS: tuple[NodeAction, ...] = ("reset", "reboot", "ticket")
+"""What repairs a node; each one if those before it did not."""
+_OURS = "(busbar)"
+"""In each reason that Busbar gives Slurm."""
+_MOST_REASON = 240
+"""Slurm's accounting keeps 255 bytes."""
+_MOST_TAKEN = 20
+
+
+@dataclass(frozen=True)
+class NodeEvidence:
+    """What one look shows against a node."""
+
+    source: NodeSource
+    """What looked."""
+    time: str
+    """When: ISO 8601, UTC."""
+    text: str
+    """What it found."""
+    certain: bool
+    """Whether it proves a fault of this node, and no other reason is left."""
+    action: NodeAction
+    """What repairs it."""
+
+
+@dataclass(frozen=True)
+class TakenAction:
+    """What was done to a node."""
+
+    time: str
+    """When: ISO 8601, UTC."""
+    action: NodeAction
+    """What was done."""
+    by: str
+    """``busbar node --took``, or the command of the site and how it ended."""
+
+
+@dataclass(frozen=True)
+class NodeRecord:
+    """All that is known of a node."""
+
+    node: str
+    """Its name."""
+    state: NodeHealth = "healthy"
+    """``suspect`` if something speaks against it, ``faulty`` if that is certain."""
+    since: str = ""
+    """The look that first found this state: ISO 8601, UTC."""
+    slurm: str = ""
+    """Name, state and reason as Slurm has them; empty if it has no such node."""
+    evidence: tuple[NodeEvidence, ...] = ()
+    """What speaks against it, of the last look of each source."""
+    looks: Mapping[NodeSource, str] = field(default_factory=dict)
+    """When each source has looked last: ISO 8601, UTC."""
+    taken: tuple[TakenAction, ...] = ()
+    """What was done to it, the latest last."""
+    next: NodeAction | Literal[""] = ""
+    """What to do next; empty for nothing."""
+
+    @property
+    def reason(self) -> str:
+        """The first evidence as a reason for Slurm."""
+        text = "".join(f"[node_problem] {one.source}: {one.text}" for one in self.evidence[:1])
+        return f"{slurm_reason(text)[:_MOST_REASON]} {_OURS}"
+
+    @property
+    def text(self) -> str:
+        """``n2: faulty since 2026-11-22T02:00:00+00:00; next: drain; gate: mount ...``."""
+        what = f"{self.node}: {self.state} since {self.since}; next: {self.next or 'nothing'}"
+        return "; ".join([what, *(f"{one.source}: {one.text}" for one in self.evidence[:1])])
+
+
+@dataclass(frozen=True, kw_only=True)
+class NodesDocument:
+    """The records of the nodes of a site."""
+
+    schema: Literal["busbar-nodes/1"] = "busbar-nodes/1"
+    """The schema of this document."""
+    nodes: tuple[NodeRecord, ...] = ()
+    """Each node that was looked at."""
+
+
+@dataclass(frozen=True)
+class NodeLook:
+    """What a source saw: the nodes that it looked at, and what it found."""
+
+    source: NodeSource
+    time: str
+    nodes: frozenset[str]
+    found: Mapping[str, Sequence[NodeEvidence]]
+
+
+def load(directory: Path) -> NodesDocument:
+    """Return the records of a directory of nights; none if it has none yet."""
+    path = directory / FILE
+    return read_nodes(path) if path.exists() else NodesDocument()
+
+
+def read_nodes(path: Path) -> NodesDocument:
+    """Return the records in a file; raise ``BusbarError`` for anything else."""
+    hint = "give nodes.json of busbar nightly; if it is damaged, remove it"
+    document: NodesDocument = read_document(path, hint, NodesDocument)
+    return document
+
+
+def save(directory: Path, document: NodesDocument) -> None:
+    """Write the records as a whole."""
+    with file_error("cannot be written", directory / FILE, "make room"):
+        replace_file(directory / FILE, json.dumps(to_json(document), indent=1) + "\n")
+
+
+def updated(
+    document: NodesDocument,
+    looks: Sequence[NodeLook],
+    slurm: Mapping[str, Node],
+    policy: NodePolicy,
+) -> NodesDocument:
+    """Return the records after some looks, and the state that Slurm has of the nodes.
+
+    A look of a source replaces what the last look of that source at the same node has found.
+    """
+    known = {record.node: record for record in document.nodes}
+    for look in sorted(looks, key=lambda look: look.time):
+        for node in look.nodes | look.found.keys():
+            record = known.get(node, NodeRecord(node))
+            if record.looks.get(look.source, "") > look.time:
+                continue
+            kept = [one for one in record.evidence if one.source != look.source]
+            evidence = (*look.found.get(node, ()), *kept)
+            state: NodeHealth = "suspect" if evidence else "healthy"
+            if any(one.certain for one in evidence):
+                state = "faulty"
+            known[node] = replace(
+                record,
+                state=state,
+                since=record.since if record.since and record.state == state else look.time,
+                evidence=tuple(sorted(evidence, key=lambda one: not one.certain)),
+                looks={**record.looks, look.source: look.time},
+            )
+    found = []
+    for each in sorted(known.values(), key=lambda record: natural(record.node)):
+        in_slurm = slurm.get(each.node)
+        told = in_slurm.described if in_slurm else each.slurm
+        found.append(replace(each, slurm=told, next=_next(each, in_slurm, policy)))
+    if sum(one.next == "drain" for one in found) * 2 > max(len(found), 2):
+        # Most nodes have a fault in common, or were compared with a wrong limit.
+        found = [replace(one, next="retest") if one.next == "drain" else one for one in found]
+    return NodesDocument(nodes=tuple(found))
+
+
+def took(record: NodeRecord, action: NodeAction, time: str, by: str) -> NodeRecord:
+    """Return the record after something was done to the node."""
+    return replace(record, taken=(*record.taken, TakenAction(time, action, by))[-_MOST_TAKEN:])
+
+
+def _next(record: NodeRecord, node: Node | None, policy: NodePolicy) -> NodeAction | Literal[""]:
+    """Return what to do: drain, then repair, test again, and resume what Busbar has drained."""
+    serves = node is None or node.usable
+    if record.state == "healthy":
+        return "resume" if node and not serves and _OURS in node.reason else ""
+    certain = [one for one in record.evidence if one.certain]
+    done = {one.action: one.time for one in record.taken if one.time >= record.since}
+    repaired = max((done[one] for one in _REPAIRS if one in done), default="")
+    if not certain or all(one.time < repaired for one in certain):
+        return "retest"
+    if node and serves:
+        return "drain"
+    wanted = [policy.actions.get(one.source, one.action) for one in certain]
+    first = max((_REPAIRS.index(one) for one in wanted if one in _REPAIRS), default=None)
+    if first is None:
+        return "retest" if "drain" in wanted else wanted[0]
+    return next((one for one in _REPAIRS[first:] if one not in done), "ticket")

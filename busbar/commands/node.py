@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: MIT
+"""``busbar node``: the record of each node, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import Any, get_args
+
+from busbar import site as sites
+from busbar.arguments import option
+from busbar.boundary import replace_file
+from busbar.check.surroundings import own
+from busbar.cluster.nodes.act import update
+from busbar.cluster.nodes.looks import look_of
+from busbar.cluster.nodes.record import NodeRecord, NodesDocument, load
+from busbar.commands.cluster_options import output_of, tell
+from busbar.commands.declare import JSON, PROMETHEUS, command, output
+from busbar.document import to_json
+from busbar.errors import BusbarError, file_error
+from busbar.report.prometheus import node_metrics
+from busbar.site.nodes import NodeAction, NodePolicy
+from busbar.terminal import stdout
+
+
+def add_parser(subparsers: Any) -> None:
+    """Add ``busbar node``."""
+    command(
+        subparsers,
+        node,
+        option("NODE...", "show these nodes (default: those that are not healthy)", dest="nodes"),
+        option(
+            "--add FILE...",
+            "add what busbar gate, sweep run, sweep analyse or check printed with --json, or"
+            " results.json, and ask Slurm for the states",
+        ),
+        option(
+            "--took ACTION", "note that this was done to the nodes", choices=get_args(NodeAction)
+        ),
+        option("--site SITE", "the site whose commands --add and --took run (default: none)"),
+        output("busbar-nightly", "directory of the nights, which has the records"),
+        PROMETHEUS,
+        JSON,
+    )
+
+
+def node(args: argparse.Namespace) -> int:
+    """Show what is known of nodes, and what to do next.
+
+    A record combines the last looks of gate, sweep, checks and history at a node: its state, since
+    when, the evidence, what was done, and the next action. busbar nightly keeps the records.
+
+    Exit status: 0 no node that is shown needs anything, 1 one does, 2 invalid input.
+
+    Examples:
+
+        busbar node n7 --output /shared/busbar
+        busbar node --add gate.json --add sweep.json --site alpha --output /shared/busbar
+        busbar node n7 --took reset --output /shared/busbar
+    """
+    with output_of(args) as directory:
+        document = _changed(args, directory) if args.add or args.took else load(directory)
+    known = {record.node: record for record in document.nodes}
+    if unknown := [name for name in args.nodes if name not in known]:
+        where = f"node {unknown[0]}"
+        raise BusbarError("has no record", where=where, hint="run busbar nightly, or give --add")
+    shown = [known[name] for name in args.nodes] or [one for one in document.nodes if one.next]
+    if args.prometheus:
+        with file_error("cannot be written", args.prometheus, "choose another place"):
+            replace_file(args.prometheus, node_metrics(document.nodes), public=True)
+    if args.json:
+        stdout().document(to_json(NodesDocument(nodes=tuple(shown))))
+    else:
+        for line in chain.from_iterable(map(_lines, shown)):
+            stdout().line(line)
+        stdout().line(f"{len(shown)} of {len(known)} nodes shown")
+    return int(any(one.next for one in shown))
+
+
+def _changed(args: argparse.Namespace, directory: Path) -> NodesDocument:
+    """Add looks and actions to the records, and run what the site wants to be run."""
+    if args.took and not args.nodes:
+        raise BusbarError("needs a node", where="--took", hint="name the node first")
+    policy = sites.load(args.site).nodes if args.site else NodePolicy()
+    with own(directory):
+        looks = [look_of(path) for path in args.add]
+        return update(directory, looks, policy, tell, dict.fromkeys(args.nodes, args.took))
+
+
+def _lines(record: NodeRecord) -> Iterator[str]:
+    yield f"{record.node}: {record.state} since {record.since}"
+    yield f"  next: {record.next or 'nothing'}"
+    if record.slurm:
+        yield f"  Slurm: {record.slurm}"
+    for one in record.evidence:
+        doubt = "" if one.certain else ", not certain"
+        yield f"  {one.source} at {one.time}{doubt}: {one.text}"
+    yield from (f"  {done.action} at {done.time} by {done.by}" for done in record.taken)
