@@ -72,7 +72,7 @@ def _print(args: argparse.Namespace, document: _D, as_text: Callable[[_D], None]
 def _import(args: argparse.Namespace) -> int:
     """Add readings of files to the history.
 
-    Reads JSON lines, results.json, reports and performance logs of ReFrame, outputs of nccl-tests
+    Reads JSON lines, results.json, reports of ReFrame, outputs of nccl-tests
     and OSU.
 
     Exit status: 0 done, 2 invalid input.

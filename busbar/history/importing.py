@@ -18,7 +18,7 @@ from busbar.engine.identify import named_operation
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Reading
 from busbar.errors import BusbarError
-from busbar.history import json_lines, perflog, reframe
+from busbar.history import json_lines, reframe
 from busbar.history.read import SESSION
 from busbar.history.record import HistoryRecord, Measured, measured
 from busbar.history.store import HistoryStore
@@ -96,9 +96,6 @@ def _parsed(path: Path, place: ImportPlace) -> tuple[str, str, Iterable[HistoryR
     first, _, second = head.partition("\n")
     if not head:
         raise ValueError("it is empty")
-    if perflog.is_perflog(first):
-        records = perflog.parse(text.splitlines(), path, place.site, place.partition)
-        return "performance log of ReFrame", source, records
     # A broken first line does not make another kind of a file.
     if _is_line(first) or _is_line(second.partition("\n")[0]):
         return "JSON lines", source, json_lines.parse(text.split("\n"))
