@@ -66,8 +66,9 @@ def explain(
         outputs = collect(sources, PATTERNS)
     outputs = [output for output in outputs if not output.empty]
     if not any(output.known for output in outputs):
+        sizes = [f.stat().st_size for f in files if isinstance(f, Path) and f.is_file()]
         raise BusbarError(
-            "no known tool output found" if outputs else "is empty",
+            "no known tool output found" if any(sizes) or not sizes else "is empty",
             where=names_text([source.name for source in sources]),
             hint="expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
             " MPI or Slurm, or a known error message",
