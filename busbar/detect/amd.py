@@ -12,6 +12,7 @@ from busbar.detect.detected import (
     UNKNOWN,
     DetectedGpus,
     NumaDomain,
+    connected,
     pair_links,
     without_class,
 )
@@ -45,6 +46,7 @@ _CHIPS = tuple(_Chip(**row) for row in _TABLES["chips"])
 _PARTITIONS = {"SPX": 1, "DPX": 2, "TPX": 3, "QPX": 4}
 _HOST_LINKS = {8.0: "pcie3-x16", 16.0: "pcie4-x16", 32.0: "pcie5-x16", 64.0: "pcie6-x16"}
 _PCIE_LANES = 16
+_OF_MI300A = 4
 _NOT_BY_PCIE = re.compile("MI250|MI300A")
 """Products that reach their host by Infinity Fabric on some or all boards."""
 
@@ -119,13 +121,16 @@ def _from_links(links: tuple[AmdLink, ...], classes: Mapping[str, LinkClass]) ->
     """Return GPUs of which only the links are known; the model follows from the form of these."""
     count = max(max(link.src, link.dst) for link in links) + 1
     direct = _direct(links)
-    arch = "gfx942" if len(direct) == count * (count - 1) // 2 else "gfx90a"
+    complete = len(direct) == count * (count - 1) // 2
+    arch = "gfx942" if complete else "gfx90a"
+    # MI300A is in nodes of four, with twice the links: the limit is that of the faster one.
+    chip = _chip({"arch": arch, "model": "MI300A" if count == _OF_MI300A else ""})
     remark = (
         f"only the links of the GPUs are known: model, memory and addresses are unknown, and arch"
         f" {arch} is assumed from the form of the links; add the output of amd-smi static --json"
     )
     facts = {"vendor": "amd", "model": UNKNOWN, "arch": arch, "count": count}
-    return _with_links(facts, direct, _chip(facts), remarks=(remark,), classes=classes)
+    return _with_links(facts, direct, chip, remarks=(remark,), classes=classes)
 
 
 def _facts(model: str, arch: str, count: int) -> dict[str, Any]:
@@ -228,6 +233,9 @@ def _with_links(
     elif chip.link_class not in classes:
         reason = without_class(chip.link_class)
     family = chip.family if chip else "generic"
+    if not direct and "host_link" in facts and count > 1:
+        facts["links"] = {"through_host": True}
+        reason = "no XGMI link: the GPUs reach each other through the host"
     if reason or chip is None:
         remarks += (reason,) if count > 1 else ()
         return DetectedGpus(facts, "rocm", family, remarks=remarks)
@@ -241,7 +249,8 @@ def _with_links(
     elif _all_pairs(counts, count) and len(set(counts.values())) == 1:
         facts["links"] = {"all_pairs": {"class": link_class, "count": counts[0, 1]}}
     else:
-        facts["links"] = pair_links(counts, link_class)
+        apart = not connected(count, counts) and "host_link" in facts
+        facts["links"] = pair_links(counts, link_class) | ({"through_host": True} if apart else {})
     return DetectedGpus(facts, "rocm", family, remarks=remarks + more)
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -47,6 +47,15 @@ def pair_links(counts: Mapping[tuple[int, int], int], link_class: str) -> dict[s
             for pair, count in sorted(counts.items())
         ]
     }
+
+
+def connected(gpus: int, pairs: Iterable[tuple[int, int]]) -> bool:
+    """Return whether links lead from each GPU to every other, in any number of steps."""
+    group = list(range(gpus))
+    for one, other in pairs:
+        joined = {group[one], group[other]}
+        group = [min(joined) if member in joined else member for member in group]
+    return len(set(group)) == 1
 
 
 def without_class(link_class: str) -> str:

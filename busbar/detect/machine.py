@@ -180,8 +180,7 @@ def _machine(outputs: Outputs) -> _Machine:
             gpus = None
     elif outputs.recorded and not any(name.startswith(VENDOR_TOOLS) for name in outputs.text):
         reader.remark(VENDOR_TOOLS[0], "GPUs are unknown: no output of a GPU tool was given")
-    bus_ids = facts.get("gpus", {}).get("bus_ids", ())
-    ports = nics(reader, topology, bus_ids, link_classes_of())
+    ports = nics(reader, topology, facts.get("gpus", {}), link_classes_of())
     ports = [port for port in ports if reader.is_valid(Nic, port, "a NIC")]
     machine = reader.read("lstopo", hwloc.parse_machine) or reader.read(
         "lstopo-no-graphics", hwloc.parse_machine

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,10 @@ _NAMES = {
     "eth": "Ethernet without RDMA",
 }
 _MBIT = 1000
-_EFA_GBIT = 100
+_SLINGSHOT_GBIT = 200
+_HALVED = "GB10"
+_SECOND = re.compile(r"P\d+(?=p\d)")
+"""A DGX Spark reaches a port by two PCI domains: rocep1s0f0 and roceP2p1s0f0 are one."""
 _SWITCHED = ("PIX", "PXB")
 """A NIC and a GPU below the same PCIe switch."""
 
@@ -49,21 +53,30 @@ class _NetworkPort:
 def nics(
     reader: Reader,
     topology: Topology | None,
-    bus_ids: Sequence[str],
+    gpus: Mapping[str, Any],
     classes: Mapping[str, LinkClass],
 ) -> list[dict[str, Any]]:
     """Return the rails: the ports that carry the traffic between GPUs of different nodes."""
     ports = _libfabric(reader) or _verbs(reader)
+    unknown = [port.device for port in ports if not port.gbit_per_s and port.kind == "efa"]
+    devices = {port.device for port in ports} if _HALVED in gpus.get("model", "") else set()
+    halves = {n for n in devices if _SECOND.search(n) and _SECOND.sub("", n) in devices}
+    if halves:
+        reader.remarks.append(f"NICs {', '.join(sorted(halves))} are omitted: halves of others")
+    ports = [port for port in ports if port.device not in {*unknown, *halves}]
     if topology and topology.nics and not ports:
+        unknown = unknown or list(topology.nics.values())
+    if unknown:
         reader.remarks.append(
-            f"the rates of NICs {', '.join(topology.nics.values())} are unknown, so NICs are"
-            " omitted; add the output of ibstat, for EFA and Slingshot of fi_info"
+            f"the rates of NICs {', '.join(unknown)} are unknown, so NICs are omitted; add the"
+            " output of ibstat, for Slingshot of fi_info, or nics (class efa-100g, efa-200g or"
+            " efa-400g for EFA) to the node type"
         )
     elif not ports and (ports := _ethernet(reader)):
         reader.remarks.append(
             "no port with RDMA was found, so messages between nodes take TCP: NICs are Ethernet"
         )
-    near = _near(ports, topology, reader.outputs.places, bus_ids)
+    near = _near(ports, topology, reader.outputs.places, gpus.get("bus_ids", ()))
     far = _far(ports, topology)
     rails = _rails(ports, far, reader)
     unknown = sorted({port.link_class for port in rails} - set(classes))
@@ -90,7 +103,8 @@ def _libfabric(reader: Reader) -> list[_NetworkPort]:
         if kind and endpoint.type == "FI_EP_RDM":
             device = endpoint.domain.removesuffix("-rdm")
             rate = reader.read(f"rate {device}", ibstat.parse_rate)
-            ports[device] = _NetworkPort(device, kind, rate or _EFA_GBIT)
+            rate = rate or (0 if kind == "efa" else _SLINGSHOT_GBIT)
+            ports[device] = _NetworkPort(device, kind, rate)
     return list(ports.values())
 
 

@@ -4,12 +4,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from busbar.detect.detected import UNKNOWN, DetectedGpus, NumaDomain, pair_links, without_class
+from busbar.detect.detected import (
+    UNKNOWN,
+    DetectedGpus,
+    NumaDomain,
+    connected,
+    pair_links,
+    without_class,
+)
 from busbar.detect.nvidia_chips import BRIDGED, CHIPS, FAMILY, NvidiaChip, by_links
 from busbar.parse.cpulist import parse_cpu_list
 from busbar.parse.machine.nvidia_smi import Inventory, ListedGpu, Topology
@@ -267,17 +274,8 @@ def _links(
         return {"switched": {"class": chip.link_class, "count": most}}
     if complete and len(counts) == 1:
         return {"all_pairs": {"class": chip.link_class, "count": most}}
-    apart = not _connected(topology.gpus, pairs)
+    apart = not connected(topology.gpus, pairs)
     return pair_links(pairs, chip.link_class) | ({"through_host": True} if apart else {})
-
-
-def _connected(gpus: int, pairs: Iterable[tuple[int, int]]) -> bool:
-    """Return whether links lead from each GPU to every other, in any number of steps."""
-    group = list(range(gpus))
-    for one, other in pairs:
-        joined = {group[one], group[other]}
-        group = [min(joined) if member in joined else member for member in group]
-    return len(set(group)) == 1
 
 
 def _numa(topology: Topology | None, remarks: list[str]) -> tuple[NumaDomain, ...]:

@@ -20,8 +20,15 @@ REFRAME_FILE = (SITES / "local" / "reframe.py").read_text(encoding="utf-8")
 
 
 def facts(site: Site) -> dict[str, Any]:
-    """Return the content of `site.yaml`: the keys without default values."""
-    return site.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    """Return the content of `site.yaml`: the keys without default values.
+
+    Of several GPUs, links that are unknown are stated so.
+    """
+    content = site.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    for name, node in site.node_types.items():
+        if node.gpus and node.gpus.count > 1 and node.gpus.links is None:
+            content["node_types"][name]["gpus"]["links"] = None
+    return content
 
 
 _COMMENTS = {

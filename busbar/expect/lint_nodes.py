@@ -27,11 +27,11 @@ def gpu_violations(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Vio
     if gpus.bus_ids is not None and len(set(gpus.bus_ids)) != len(gpus.bus_ids):
         twice = next(one for one in gpus.bus_ids if gpus.bus_ids.count(one) > 1)
         yield ("bus_ids",), f"duplicate address {twice}", "list the address of each GPU once"
-    if gpus.count > 1 and gpus.links is None:
+    if gpus.count > 1 and "links" not in gpus.model_fields_set:
         yield (
             ("links",),
             "several GPUs without links between them",
-            "add switched, all_pairs or pairs",
+            "add switched, all_pairs or pairs, or links: null if they are unknown",
         )
     if gpus.links:
         yield from _links(gpus)

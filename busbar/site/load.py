@@ -193,8 +193,10 @@ def _composed(
         documents += more
     if isinstance(data.get("family"), str):
         for family_file in _family_documents(data["family"], directory, document):
-            shared = family_file.inside("site")
+            shared, own = family_file.inside("site"), data.get("node_types")
             data = merged(shared.data, data)
+            if isinstance(own, dict):  # what a family states of other kinds of nodes is not here
+                data["node_types"] = {name: data["node_types"][name] for name in own}
             documents.append(shared)
     return data, documents
 

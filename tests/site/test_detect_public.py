@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -17,8 +18,15 @@ from busbar.detect.compare import differences
 from busbar.detect.detected import Detected
 from busbar.detect.gather import Outputs, Software, gather
 from busbar.detect.machine import compose, deliveries, match, recorded
+from busbar.detect.write import write
+from busbar.engine.verdicts import verdict_on
+from busbar.expect import COLLECTIVES, NoExpectation, Question, collective
+from busbar.expect.collective import by_algorithm
+from busbar.expect.lint import lint
 from busbar.site.delivery import Delivery
+from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.expect.published import readings
 from tests.said import Command
 
 from .saved import DATA, detect_text, h200_outputs, inventory, wrong
@@ -399,3 +407,60 @@ def test_installed_software_is_what_path_and_environment_show(
     monkeypatch.setenv("SPACK_ENV_VIEW", str(tmp_path))
     expected = Software("openmpi", modules=True, spack_view=True, features=("osu",))
     assert gather(tmp_path).software == expected
+
+
+SPARK = {"ibstat": port("rocep1s0f0", 200, "Ethernet") + port("roceP2p1s0f0", 200, "Ethernet")}
+MATRIX = "\t" + "\t".join(f"GPU{n}" for n in range(4)) + "\tCPU Affinity\tNUMA Affinity\n"
+GB300 = {
+    "nvidia-smi -q": inventory("NVIDIA GB300", "Blackwell", 284208, 4),
+    "nvidia-smi topo": MATRIX
+    + "".join(
+        f"GPU{n}\t" + "\t".join(" X " if n == m else "NV18" for m in range(4)) + "\t0-71\t0\n"
+        for n in range(4)
+    ),
+    "ibstat": "".join(port(f"mlx5_{n}", 400, "InfiniBand") for n in range(4)),
+}
+EFA = h200_outputs()
+MACHINES = sorted(path.name for path in PUBLIC.iterdir() if path.is_dir())
+
+
+@cases("machine", MACHINES)
+def test_a_detected_site_passes_lint_and_condemns_no_healthy_run(
+    machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs of one node on such GPUs, by any owner; two were found low by theirs."""
+    monkeypatch.delenv("BUSBAR_SITE_PATH")
+    site = detected(machine).site
+    assert lint(write(site, tmp_path / machine).parent) == []
+    gpus = site.node.gpus
+    for row in readings():
+        same = (row.gpu, row.nodes, row.kind) == (gpus.model, 1, "measured") and not row.partition
+        if same and row.bench in COLLECTIVES and row.gpus_per_node <= gpus.count:
+            question = Question(row.bench, row.nbytes, ranks=row.gpus_per_node, algo=row.algo)
+            with contextlib.suppress(NoExpectation):
+                verdicts = {verdict_on(b, row.value) for b in by_algorithm(site, question)}
+                assert verdicts & {Verdict.PASS, Verdict.UNJUDGED}, row
+
+
+@cases(
+    ("outputs", "remark"),
+    [
+        (EFA | {"fi_info": detect_text("fi_info-efa-1.21-synthetic.txt")}, "rates of NICs"),
+        ({"nvidia-smi -q": inventory("NVIDIA GB10", "Blackwell", 1, 1)} | SPARK, "halves of"),
+        (GB300, "how many: set domain_nodes"),
+    ],
+)
+def test_what_no_tool_shows_is_unknown(
+    outputs: dict[str, str], remark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An adapter of unknown rate, a port that the tools show twice, a rack of unknown size."""
+    monkeypatch.delenv("BUSBAR_SITE_PATH")
+    found = compose(Outputs(outputs, instance_type="p5en.48xlarge" if "rates" in remark else None))
+    assert any(remark in one for one in found.remarks)
+    assert lint(write(found.site, tmp_path / "new").parent) == []
+    if found.site.node.gpus.model == "NVIDIA GB300":
+        with pytest.raises(NoExpectation, match="does not state domain_nodes") as caught:
+            collective(found.site, Question("all_reduce", 8 << 30, nodes=4))
+        assert caught.value.limit > 701.33
+    else:
+        assert [nic.name for nic in found.site.node.nics] == ["rocep1s0f0"][: "GB10" in str(found)]

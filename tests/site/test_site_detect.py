@@ -63,12 +63,12 @@ H20 = {
     "ibstat": RDMA,
     "scontrol": detect_text("scontrol-show-node-23.11-synthetic.txt"),
 }
+EFA = ["rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27"]
 P4D = {
     "nvidia-smi topo": TOPO_H20.replace("NV18", "NV12").split("NIC Legend")[0],
     "nvidia-smi -q": inventory(A100, "Ampere", 40960, 8),
     "fi_info": detect_text("fi_info-efa-1.21-synthetic.txt"),
-}
-EFA = ["rdmap16s27", "rdmap32s27", "rdmap144s27", "rdmap160s27"]
+} | {f"rate {name}": "100 Gb/sec (4X EDR)\n" for name in EFA}
 FOUR_A100 = {
     "nvidia-smi topo": TOPO.replace("NV18", "NV4"),
     "nvidia-smi -q": inventory(A100, "Ampere", 40960, 4),

@@ -79,7 +79,7 @@ def test_names_that_no_site_has(tmp_path: Path, busbar: Command) -> None:
     words = "invalid site name 'My_Site'"
     busbar.refuses(words, "site detect --output", tmp_path / "My_Site")
     assert list(tmp_path.iterdir()) == []
-    busbar.refuses("prints the known ones; BUSBAR_SITE_PATH adds", "site show p6")
+    busbar.refuses("did you mean 'p6-b200'?", "site show p6")
 
 
 BROKEN = {
