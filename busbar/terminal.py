@@ -73,13 +73,13 @@ class Terminal(Plain):
         super().__init__(stream)
         self._console = _Console(stream)
 
-    def line(self, *parts: Part, style: str = "") -> None:
-        """Print one line, whatever ``parts`` contain.
+    def line(self, *parts: Part, style: str = "", wraps: bool = False) -> None:
+        """Print one line, whatever ``parts`` contain; on a terminal it may be wrapped.
 
-        It is wrapped on a terminal only: people grep lines.
+        People grep lines elsewhere.
         """
         pieces = [(part, "") if isinstance(part, str) else part for part in parts]
-        wraps = self._stream.isatty()
+        wraps = wraps and self._stream.isatty()
         if style or wraps or any(style_of for _, style_of in pieces):
             shown = ((one_line(text), style_of) for text, style_of in pieces)
             self._console.print(Text.assemble(*shown, style=style), soft_wrap=not wraps)

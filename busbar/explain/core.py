@@ -248,7 +248,8 @@ def _is_of_another_node(found: Finding, context: Context) -> bool:
     hosts = {host.split(".")[0] for host in context.facts.hosts}
     kernel = [line for line in found.evidence if _KERNEL.search(line.text)]
     places = {context.place(line).host.split(".")[0] for line in kernel}
-    return bool(kernel and hosts) and kernel == [*found.evidence] and not places & {*hosts, ""}
+    elsewhere = kernel == [*found.evidence] and not places & {*hosts, ""}
+    return bool(kernel and hosts) and elsewhere and len(context.facts.files) > 1
 
 
 # ---- the findings that explain the verdict
@@ -303,6 +304,8 @@ def _place(found: Finding, context: Context) -> Position:
     """Return place and time of the first line of a finding that shows a rank or a host."""
     if (rank := found.details.get("rank")) is not None:
         return context.place(next(iter(found.evidence), None), rank)
+    if found.effect is not Verdict.FAILED:
+        return Position()  # all ranks have what makes a run slow
     places = [context.place(line) for line in found.evidence[:3]]
     named = (each for each in places if each.rank is not None or each.host)
     return next(named, places[0] if places else Position())

@@ -130,18 +130,18 @@ def _cause(cause: Cause, out: Terminal, verbose: bool, *, first: bool, told: str
     The first sentence has the finding of the first cause already.
     """
     what = "" if first else f": {redact(_what_failed(cause))}"
-    out.line(f"cause {cause.id} ({cause.confidence}){what}", style="bold")
+    out.line(f"cause {cause.id} ({cause.confidence}){what}", style="bold", wraps=True)
     for line in cause.evidence if verbose else cause.evidence[:1]:
         _evidence(line, cause.summary, out, whole=verbose)
     for after in cause.consequences:
         when = f" at {after.time[-8:]}" if after.time else ""
-        out.line(f"  consequence {after.id}{when}: {redact(after.summary)}")
+        out.line(f"  consequence {after.id}{when}: {redact(after.summary)}", wraps=True)
     if cause.remedy != told:
-        out.line(f"  remedy: {cause.remedy}")
+        out.line(f"  remedy: {cause.remedy}", wraps=True)
 
 
 def _note(note: Note, out: Terminal, shown: set[Evidence], verbose: bool) -> None:
-    out.line(f"note {note.id}: {redact(note.summary)}")
+    out.line(f"note {note.id}: {redact(note.summary)}", wraps=True)
     for line in note.evidence if verbose else note.evidence[:1]:
         if line not in shown:
             _evidence(line, note.summary, out, whole=verbose)
@@ -155,7 +155,7 @@ def _evidence(line: Evidence, summary: str, out: Terminal, *, whole: bool) -> No
         text = ""
     elif len(text) > _LONG_LINE and not whole:
         text = _around(text, summary)
-    out.line(f"  {line.file}:{line.line}{': ' if text else ''}{text}", style="dim")
+    out.line(f"  {line.file}:{line.line}{': ' if text else ''}{text}", style="dim", wraps=True)
 
 
 def _around(text: str, summary: str) -> str:

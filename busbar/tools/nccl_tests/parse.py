@@ -166,8 +166,14 @@ def _half(words: list[str], errors: bool) -> NcclHalf | None:
     if time_us is None or algbw is None or busbw is None:
         return None
     wrong = None if words[3] == "N/A" else count_wrong(numbers.real(words[3]), errors=errors)
-    decimals = [len(word.partition(".")[2]) for word in words[:3]]
-    return NcclHalf(time_us, algbw, busbw, wrong, (decimals[0], decimals[1], decimals[2]))
+    time, own, bus = map(_decimals, words[:3])
+    return NcclHalf(time_us, algbw, busbw, wrong, (time, own, bus))
+
+
+def _decimals(word: str) -> int:
+    """Return the decimals of ``12.34``, and -6 for ``1.2e+07``, as long times are printed."""
+    mantissa, _, exponent = word.partition("e+")
+    return len(mantissa.partition(".")[2]) - numbers.count(exponent)
 
 
 _LARGEST_ERROR = 0.01

@@ -113,12 +113,13 @@ class NcclReader(TableReader):
 
     def _begin(self, evidence: Evidence) -> None:
         """Begin a table with the first line of its header."""
-        if self._header and self.runs.table is self:
+        facts = self.run
+        failed = facts.first("tests.failure") is not None
+        if self._header and self.runs.table is self and not failed:
             if "nThread" in evidence.text and self.run.max_bytes:
                 self.run.launches.append(evidence)
             return
-        facts = self.run
-        if facts.tool and (facts.readings or facts.finished):
+        if facts.tool and (facts.readings or facts.finished or failed):
             if self._alone():
                 facts.max_bytes = None  # the next line of this header is not of yet another
             else:
