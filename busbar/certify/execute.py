@@ -22,7 +22,7 @@ from busbar.slurm.hostlist import fold
 from busbar.words import counted
 
 _DEVICE = re.compile(
-    rb"(?:GPU|MIG|IB)-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
+    rb"(?:GPU|MIG|IB)-[0-9a-f]{8}(?:(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|\\b)"
     rb"|(?i:(?<=serial number:)|(?<=serial:))[ \t]*[\w-]++"
     rb"|\b0x[0-9a-f]{16}\b|\b(?:[0-9a-f]{4}:){3}[0-9a-f]{4}\b"
 )

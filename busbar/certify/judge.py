@@ -60,6 +60,35 @@ def account(ledger: Ledger) -> tuple[NodeEvent, ...]:
     return tuple(events)
 
 
+def facts_of(ledger: Ledger) -> dict[str, dict[str, str]]:
+    """Return what the last runs of each node say of it."""
+    found: dict[str, dict[str, str]] = {node: {} for node in ledger.nodes}
+    for checked in filter(None, (each.checked for each in ledger.kept)):
+        for check, common in checked.provenance.items():
+            places = checked.node_provenance.get(check, {})
+            rows = {row.where for o in checked.outcomes for row in o.results}
+            for place, own in (places or {where: {} for where in rows}).items():
+                for node in place.split(","):
+                    if node in found:
+                        found[node] |= {**common, **own}
+    return found
+
+
+def versions(ledger: Ledger) -> dict[str, str]:
+    """Return what the nodes ran with, but for packages of the lock: of all, or of which nodes."""
+    groups: dict[str, dict[str, list[str]]] = {}
+    for node, facts in facts_of(ledger).items():
+        for name in facts.keys() - {"nodes"}:
+            if not name.startswith(("lock.", "env.OMPI_", "env.PMIX_", "env.PRTE_")):
+                groups.setdefault(name, {}).setdefault(facts[name], []).append(node)
+    return {
+        name: next(iter(texts))
+        if len(texts) == 1
+        else ", ".join(f"{text} on {fold(nodes)}" for text, nodes in texts.items())
+        for name, texts in sorted(groups.items())
+    }
+
+
 @dataclass(frozen=True)
 class _Judge:
     ledger: Ledger
@@ -173,7 +202,7 @@ class _Judge:
                     yield row
 
     def _same(self) -> ClauseResult:
-        facts = self._facts()
+        facts = facts_of(self.ledger)
         for name, wanted in self.clause.facts.items():
             known = {node: each[name] for node, each in facts.items() if name in each}
             every = (*self.ledger.nodes, *self.ledger.missing)
@@ -192,21 +221,6 @@ class _Judge:
                 why = f"{name} is {value} on {fold(few)}, not {usual}"
                 return self._not("not met", why, where=few[0], nodes=len(known))
         return ClauseResult(clause=self.clause.text, state="met", nodes=len(self.ledger.nodes))
-
-    def _facts(self) -> dict[str, dict[str, str]]:
-        """Return what the last runs of each node say of it."""
-        found: dict[str, dict[str, str]] = {node: {} for node in self.ledger.nodes}
-        for each in self.ledger.kept:
-            if checked := each.checked:
-                for check, common in checked.provenance.items():
-                    places = checked.node_provenance.get(check, {})
-                    rows = {row.where for o in checked.outcomes for row in o.results}
-                    names = places or {where: {} for where in rows}
-                    for place, own in names.items():
-                        for node in place.split(","):
-                            if node in found:
-                                found[node] |= {**common, **own}
-        return found
 
     def _not(self, state: State, why: str, *, where: str = "", nodes: int = 0) -> ClauseResult:
         return ClauseResult(

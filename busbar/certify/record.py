@@ -7,14 +7,14 @@ import hashlib
 import json
 import stat
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from busbar.boundary import replace_file
 from busbar.certify.contract import Contract
-from busbar.certify.judge import NodeEvent, account, judge, sentence
+from busbar.certify.judge import NodeEvent, account, judge, sentence, versions
 from busbar.certify.ledger import Ledger
 from busbar.certify.readings import ClauseResult
 from busbar.data import full_version
@@ -28,7 +28,7 @@ from busbar.site.load import SITE_FILE
 CONTRACT, RECORD, PAGE, LOCK = "contract.yaml", "record.json", "index.html", ".lock"
 NAMESPACE = "busbar-acceptance"
 """Of the signatures, so that one of another purpose is none of the record."""
-_SITE = "site"
+_SITE, _ATTACHED = "site", "attached"
 _OF_SITE = (SITE_FILE, CALIBRATION_FILE)
 _MOST_BYTES = 2**32
 """Of one file: reading it takes 10 s, and no log is as large."""
@@ -64,6 +64,8 @@ class Acceptance:
     """The clauses, in the order of the contract."""
     account: tuple[NodeEvent, ...]
     """What happened to nodes that were set aside."""
+    versions: Mapping[str, str]
+    """What the nodes ran with; of facts that differ, which nodes."""
     begun: str
     """ISO 8601, UTC."""
     ended: str
@@ -90,13 +92,20 @@ class AcceptanceRecord:
     """What the files show."""
 
 
-def begin(directory: Path, contract: Path, site: Site) -> None:
-    """Keep contract and site with the record; raise ``BusbarError`` if it has others."""
+def begin(directory: Path, contract: Path, site: Site, attached: Iterable[Path] = ()) -> None:
+    """Keep contract, site and attached files with the record, which must have no others.
+
+    Raises ``BusbarError`` for others of the same name, and a file that cannot be read.
+    """
     place = directory / _SITE / site.name
     copies = {contract: directory / CONTRACT}
     copies |= {site.directory / n: place / n for n in _OF_SITE if site.directory}
+    for path in attached:
+        with file_error("cannot be read", path, "correct --attach"), path.open("rb"):
+            copies[path] = directory / _ATTACHED / path.name
     with file_error("cannot be written", directory, "choose another --output"):
-        place.mkdir(parents=True, exist_ok=True)
+        for parent in {copy.parent for copy in copies.values()}:
+            parent.mkdir(parents=True, exist_ok=True)
         for source, copy in copies.items():
             if not source.exists():
                 continue
@@ -119,6 +128,7 @@ def acceptance(contract: Contract, site: str, ledger: Ledger) -> Acceptance:
         missing=tuple(ledger.missing.values()),
         clauses=results,
         account=events,
+        versions=versions(ledger),
         begun=first.begun if first else "",
         ended=ledger.kept[-1].run.begun if ledger.kept else "",
         by=first.said if first else "",

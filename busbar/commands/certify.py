@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import getpass
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,8 +34,11 @@ from busbar.slurm.hostlist import expand
 from busbar.slurm.options import granted, partition_of
 from busbar.terminal import stdout
 
+_SERIALS = "BUSBAR_SERIALS"
+"""Asks provenance.sh for the numbers of devices."""
 EXIT_REFUSED, EXIT_UNCHECKED = 1, 3
 _RECORD = option("DIR", "directory of the record", dest="directory", type=Path)
+_ATTACH = "files that belong to the record: the lock (spack.lock), an SBOM of the image"
 _KEY = "sign with this private key of OpenSSH"
 
 
@@ -55,6 +59,7 @@ def add_parser(subparsers: Any) -> None:
         option("--plan", "print what will run and how long it takes, and exit"),
         option("--repaired NODES", "repeat what concerns these nodes: n[3-8],n12", default=""),
         option("--key FILE", _KEY),
+        option("--attach FILE...", _ATTACH),
         option("--redact", "mask serial numbers, UUIDs and GUIDs of devices in the evidence"),
         output("busbar-acceptance", "directory of the record; all nodes mount it"),
         JOB,
@@ -125,7 +130,8 @@ def run(args: argparse.Namespace) -> int:
     directory = output_directory(args.output, "--output").resolve()
     with own(directory):
         refuse_without_space(directory)
-        records.begin(directory, args.contract, site)
+        files = [Path(clause.file) for clause in contract.clauses if clause.file]
+        records.begin(directory, args.contract, site, [*args.attach, *files])
         ledger = Ledger.load(directory, contract, clean=True)
         if not ledger.kept:
             who = f"{getpass.getuser()} on {socket.gethostname()}"
@@ -134,6 +140,7 @@ def run(args: argparse.Namespace) -> int:
             ledger.note("repaired", _repaired(args.repaired, ledger))
         name = str(site.directory or site.name)
         job = NightJob(Night(directory), name, grant, wish, choice_of(args)) if grant else None
+        os.environ.update({} if args.redact else {_SERIALS: "1"})
         with interruption.held():
             Executor(contract, name, job, interruption, tell, args.redact).run(ledger)
             if interruption.name:
@@ -227,7 +234,7 @@ def diff(args: argparse.Namespace) -> int:
     """Print what differs between two records.
 
     Verifies both, and names clauses with another verdict, or with a worst reading that differs by
-    more than 5 %.
+    more than 5 %, and versions, settings and devices that changed.
 
     Exit status: 0 nothing became worse, 1 something did, 2 invalid input, or a record that is
     refused.
@@ -269,5 +276,9 @@ def _differences(old: records.Acceptance, new: records.Acceptance) -> Iterator[t
                 values = f"{earlier.measured:.4g} -> {each.measured:.4g} {each.unit}"
                 yield f"{each.clause}: {values} on {each.where}", slower
     yield from ((f"gone: {clause}", False) for clause in before)
+    for name in sorted(old.versions.keys() | new.versions.keys()):
+        was, now = (each.versions.get(name, "not known") for each in (old, new))
+        if was != now:
+            yield f"{name}: {was} -> {now}", False
     if lost := sorted(set(old.nodes) - set(new.nodes)):
         yield f"no longer tested: {', '.join(lost)}", True

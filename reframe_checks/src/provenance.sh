@@ -21,6 +21,10 @@ for gpu in "$procfs"/driver/nvidia/gpus/*/information; do
     [ -r "$gpu" ] || continue
     while IFS= read -r line; do
         case $line in
+        "GPU UUID:"*) # its first part tells GPUs apart
+            uuid=${line##*[[:space:]]}
+            [ -z "$BUSBAR_SERIALS" ] || printf 'serial.gpu=%s\n' "${uuid%%-????-*}"
+            ;;
         "GPU Firmware:"* | "Video BIOS:"*) printf 'firmware.gpu=%s\n' "${line##*[[:space:]]}" ;;
         esac
     done <"$gpu"
@@ -30,6 +34,7 @@ for module in mlx5_core bnxt_re irdma efa cxi_core ib_core; do
 done
 for nic in "$sysfs"/class/infiniband/*; do
     first "firmware.nic" "$nic/fw_ver"
+    [ -z "$BUSBAR_SERIALS" ] || first "serial.nic" "$nic/node_guid"
     for port in "$nic"/ports/*; do # a link that lost lanes says so: 200 Gb/sec (2X NDR)
         first "link.${nic##*/}:${port##*/}" "$port/rate"
     done
