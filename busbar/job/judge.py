@@ -19,7 +19,12 @@ from busbar.job.sample import NodeSample
 from busbar.verdict import Verdict
 from busbar.words import counted
 
-_PROVEN: Sequence[Rule] = (rules_host.stopped, rules_host.full, rules_host.quota)
+_PROVEN: Sequence[Rule] = (
+    rules_host.stopped,
+    rules_host.full,
+    rules_host.quota,
+    rules_gpu.collectives,
+)
 _COMPARED: Sequence[Rule] = (
     *(rules_host.shared_cpu, rules_host.swapping, rules_host.storage, rules_gpu.throttled),
     *(rules_gpu.foreign, rules_gpu.settings, rules_peers.stacks, rules_peers.tcp_within_node),

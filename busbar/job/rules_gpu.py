@@ -3,15 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
+from busbar.document import load
 from busbar.engine.reading import Cause
 from busbar.explain.catalog import CAUSES
 from busbar.job.evidence import LiveJob, cause, named
 from busbar.job.sample import GpuState, LiveRank
 from busbar.parse import numbers
+from busbar.tools.nccl_monitor.read import behind
 from busbar.words import grouped
 
 _HARDWARE = {0x08: "hardware slowdown", 0x40: "heat", 0x80: "power brake"}
@@ -133,6 +136,40 @@ def settings(job: LiveJob) -> Iterator[Cause]:
         mine = [gpu.rank for gpu in idle]
         text = f"GPUs of {named(mine)} exchange {idle[0].pcie / 1e9:.3g} GB/s over PCIe, and their"
         yield cause("nccl-p2p-off", "likely", f"{text} NVLinks are idle", mine, ("GPUs", text))
+
+
+def collectives(job: LiveJob) -> Iterator[Cause]:
+    """Ranks started different collectives, as NCCL's RAS counts them.
+
+    Ranks that call the same ones are at different places of one sequence: the first of them is
+    behind in none.
+    """
+    by_pid = {rank.main.pid: rank for rank in job.ranks}
+    for node in job.nodes:
+        for ranks in _communicators(node.ras):
+            rows = list(behind(ranks))
+            if len(ranks) > 1 and len({row["rank"] for row in rows}) == len(ranks):
+                kinds = grouped((row["operation"], row["rank"]) for row in rows)
+                fewest = min(map(len, kinds.values()))
+                odd = {n for mine in kinds.values() for n in mine if len(mine) == fewest}
+                mine = [
+                    by_pid[r["pid"]] for r in ranks if str(r["rank"]) in odd and r["pid"] in by_pid
+                ]
+                words = "rank {rank} has started {count} of {most} {operation}".format_map
+                said = ", ".join(
+                    words(row) for row in {row["operation"]: row for row in rows}.values()
+                )
+                if mine:
+                    text = f"ranks call different collectives: {said}"
+                    yield cause("collective-mismatch", "certain", text, mine, ("RAS", said))
+
+
+def _communicators(text: str) -> list[list[Mapping[str, Any]]]:
+    """Return the ranks of each communicator as ncclras prints them; none for another text."""
+    try:
+        return [list(each["ranks"]) for each in load(text)["communicators"]] if text else []
+    except (ValueError, KeyError, TypeError):
+        return []
 
 
 def late(job: LiveJob) -> Iterator[Cause]:

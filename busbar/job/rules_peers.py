@@ -18,7 +18,7 @@ _QUEUED = 0.5
 """Share of the looks in which data waited in a socket."""
 _APART = 0.25
 """And of that share, the most that other paths may have."""
-MOVED = 1e6
+_MOVED = 1e6
 """Bytes per second from which on data flows."""
 _RUNS, _RESTS = 0.85, 0.35
 """CPUs of a rank that computes all the time, and of one that mostly waits."""
@@ -30,7 +30,9 @@ _TALKS = re.compile(
     r"|synchronize|exchange",
     re.IGNORECASE,
 )
-_FRAME = re.compile(r"^ {4}(\S[^\n]{0,100}? \([^\n()]{1,200}:\d{1,7}\))$", re.MULTILINE)
+_STACK = re.compile(
+    r"^(?P<frames>[^\r\n]{1,4000} \([^\r\n]{1,300}\)) (?P<count>\d{1,6})$", re.MULTILINE
+)
 
 
 @dataclass(frozen=True)
@@ -71,8 +73,9 @@ def _rate(rank: LiveRank) -> float:
 
 
 def moves(job: LiveJob) -> bool:
-    """Return whether any port of the job, or its loopback, carries data."""
-    return any(rate >= MOVED for n in job.nodes for p in n.ports.values() for rate in p.values())
+    """Return whether data waited in a socket between ranks, or an RDMA port carries data."""
+    ports = (rate for node in job.nodes for rate in node.ports.get("rdma", {}).values())
+    return any(p.queued or p.unread for p in _paths(job)) or max(ports, default=0.0) >= _MOVED
 
 
 def _shares(rank: LiveRank) -> bool:
@@ -81,11 +84,13 @@ def _shares(rank: LiveRank) -> bool:
 
 def tcp_within_node(job: LiveJob) -> Iterator[Cause]:
     """A rank talks to ranks of its own node by TCP; the others share memory."""
-    local = [p for p in _paths(job) if p.hosts[0] == p.hosts[1]]
-    busy = [
-        p for p in local if p.source.node.ports.get(p.source.main.space, {}).get("lo", 0) >= MOVED
-    ]
-    talking = {rank.main.pid for p in busy for rank in (p.source, p.target)}
+    local = [p for p in _paths(job) if p.hosts[0] == p.hosts[1] and (p.queued or p.unread)]
+    talking = {
+        rank.main.pid
+        for p in local
+        for rank in (p.source, p.target)
+        if rank.node.ports.get(rank.main.space, {}).get("lo", 0.0) >= _MOVED
+    }
     ranks = [r for r in job.ranks if r.main.pid in talking and not _shares(r)]
     if ranks:
         peers = [rank for rank in job.ranks if _shares(rank)]
@@ -118,43 +123,47 @@ def slow_path(job: LiveJob) -> Iterator[Cause]:
     yield cause("network-path-slow", "likely", text, ranks, ("net/tcp", text))
 
 
-def _frames(rank: LiveRank) -> list[str]:
-    """Return the frames of the main thread as py-spy prints them, the innermost first."""
-    threads = rank.main.stack.split("\nThread ")[1:]
-    mine = (f"{rank.main.pid} ", '"MainThread"')
-    main = next((each for each in threads if each.startswith(mine[0]) or mine[1] in each), "")
-    return _FRAME.findall(main)[:32]
+def _calls(rank: LiveRank) -> tuple[Counter[str], str]:
+    """Return how often the main thread was in each call that communicates, and a stack.
 
-
-def _call(rank: LiveRank) -> str:
-    """Return the outermost function that communicates; empty if the rank does something else."""
-    names = (frame.split(" (")[0] for frame in reversed(_frames(rank)))
-    return next((name for name in names if _TALKS.search(name)), "")
+    The empty call is anything else. py-spy counted stacks for two seconds.
+    """
+    calls: Counter[str] = Counter()
+    last = ""
+    for row in _STACK.finditer(rank.main.stack):
+        if "_bootstrap (threading.py" not in row["frames"]:
+            frames = row["frames"].split(";")
+            names = (frame.partition(" (")[0] for frame in frames)
+            last = " < ".join(frames[:-5:-1])
+            calls[next(filter(_TALKS.search, names), "")] += int(row["count"])
+    return calls, last
 
 
 def stacks(job: LiveJob) -> Iterator[Cause]:
-    """Ranks wait in calls that do not match, or one does not communicate (with --stacks)."""
-    calls = {rank.main.pid: _call(rank) for rank in job.ranks if _frames(rank)}
-    kinds = Counter(calls.values())
-    if len(calls) < max(len(job.ranks), 2) or len(kinds) < 2 or moves(job):
-        return
+    """Ranks wait in calls that do not match, or one never communicates (with --stacks)."""
+    seen = [_calls(rank) for rank in job.ranks]
+    if len(seen) < 2 or any(len(calls) != 1 for calls, _ in seen) or moves(job):
+        return  # not seen, or it goes from one to the other
+    only = [next(iter(calls)) for calls, _ in seen]
+    kinds = Counter(only)
     rarest = "" if "" in kinds else min(kinds, key=lambda call: kinds[call])
-    odd = [rank for rank in job.ranks if calls[rank.main.pid] == rarest]
-    rest = next(call for call in calls.values() if call != rarest)
-    if 2 * len(odd) > len(calls):
-        return
-    inside = _frames(odd[0])[0]
-    text = f"{named(odd)} is in {rarest or inside}, and the others wait in {rest}"
-    id_ = "collective-mismatch" if rarest else "rank-late"
-    yield cause(id_, "likely", text, odd, ("stack", " < ".join(_frames(odd[0])[:4])))
+    odd = [rank for rank, call in zip(job.ranks, only, strict=True) if call == rarest]
+    if len(kinds) > 1 and 2 * len(odd) <= len(only):
+        stack = next(last for call, (_, last) in zip(only, seen, strict=True) if call == rarest)
+        inside = rarest or stack.partition(" < ")[0]
+        rest = next(call for call in only if call != rarest)
+        text = f"{named(odd)} is in {inside} all the time, and the others wait in {rest}"
+        id_ = "collective-mismatch" if rarest else "rank-late"
+        yield cause(id_, "likely", text, odd, ("stack", stack))
 
 
 def late(job: LiveJob) -> Iterator[Cause]:
-    """One rank computes all the time, and the others rest."""
+    """One rank computes all the time, and the others poll. A GPU makes a rank spin that waits."""
     odd = [r for r in job.ranks if r.main.cpu and min(r.main.cpu[1:] or (0.0,)) >= _RUNS]
-    odd = [rank for rank in odd if rank.main.switches < _FEW_SWITCHES]
+    odd = [rank for rank in odd if rank.main.switches < _FEW_SWITCHES and not rank.main.gpu]
     rest = [rank for rank in job.ranks if rank not in odd]
-    calm = all(r.main.mean_cpu <= _RESTS and not any(r.main.moved[2:]) for r in rest)
+    polls = [rank for rank in rest if rank.main.switches >= _FEW_SWITCHES]
+    calm = rest == polls and all(r.main.mean_cpu <= _RESTS for r in rest)
     if len(odd) == 1 and rest and calm and not moves(job):
         text = f"{odd[0]} computes all the time, and the others wait for it"
         mean = fmean(each.main.mean_cpu for each in rest)

@@ -52,8 +52,7 @@ class Kind:
 
 
 FAULTS = (
-    Kind("stopped", "rank-stopped"),
-    Kind("stopped_nodes", "rank-stopped", nodes=4),
+    Kind("stopped", "rank-stopped", nodes=4),
     Kind("half_core", "cpu-busy", count=2, fault="busy", pause_ms=20),
     Kind("quota", "cpu-quota", count=2, fault="busy", pause_ms=20),
     Kind("slow_link", "network-path-slow", nodes=4, nbytes=2 << 20),
@@ -170,7 +169,7 @@ def command(kind: Kind, odd: int, sign: Path, network: Network | None) -> list[s
         return [*start, "-n", str(kind.count), *rank]
     parts = []
     for n in range(kind.count):
-        tcp = ["-x", "OMPI_MCA_btl=self,tcp"] if n == odd else []
+        tcp = ["env", "OMPI_MCA_btl=self,tcp"] if n == odd else []  # -x would be for all
         parts += [*([":"] if n else []), "-n", "1", *tcp, *rank]
     return [*start, *parts]
 

@@ -48,7 +48,7 @@ CASES = (
     Case("few_threads", "nccl-few-threads", environment={"NCCL_NTHREADS": "64"}),
     Case("foreign_process", "gpu-busy", 1, foreign=True),
     Case("one_core", "cpu-affinity", cpus="0"),
-    Case("mismatch", "collective-mismatch", 1, "mismatch"),
+    Case("mismatch", "collective-mismatch", body="mismatch"),
 )
 
 
@@ -63,6 +63,7 @@ def rank_main(body: str, rank: int, progress: Path) -> None:
     matrix = torch.ones(4096, 4096, device=device, dtype=torch.bfloat16)
     message = torch.ones(64 << 20, device=device)
     parts = torch.ones(RANKS * message.numel() // 64, device=device)
+    counter = os.open(progress, os.O_RDWR | os.O_CREAT)
     step = 0
     while True:
         step += 1
@@ -80,7 +81,7 @@ def rank_main(body: str, rank: int, progress: Path) -> None:
             distributed.all_reduce(message)
         torch.cuda.synchronize()
         if not rank:
-            progress.write_text(str(step))
+            os.pwrite(counter, step.to_bytes(8, "little"), 0)
 
 
 def foreign_main() -> None:
@@ -98,8 +99,8 @@ def foreign_main() -> None:
 def steps(progress: Path) -> int:
     """Return how many steps rank 0 has done."""
     try:
-        return int(progress.read_text() or 0)
-    except (OSError, ValueError):
+        return int.from_bytes(progress.read_bytes(), "little")
+    except OSError:
         return 0
 
 
@@ -160,9 +161,9 @@ def paired(progress: Path, pids: Sequence[int], out: Path) -> None:
     for looked in (False, True) * 4:
         at, begin = steps(progress), time.monotonic()
         if looked:
-            look(pids, 1.5)
+            look(pids, 2.0)
         else:
-            time.sleep(2.0)
+            time.sleep(2.3)
         rates[looked].append((steps(progress) - at) / (time.monotonic() - begin))
     (out / "paired.json").write_text(json.dumps({"without": rates[False], "with": rates[True]}))
 

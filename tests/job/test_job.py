@@ -24,9 +24,11 @@ from busbar.job.sample import NodeSample, Process, read_sample
 from busbar.report.job import job_metrics
 from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.gpu.job_faults import judged
 from tests.test_terminal import HOSTILE, hidden
 
 RANKS = 4
+DATA = Path(__file__).parents[1] / "data/job"
 
 
 def process(rank: int, state: str = "S", cpu: float = 0.1, **fields: Any) -> Process:
@@ -86,9 +88,11 @@ def node(*rows: Process, **fields: Any) -> NodeSample:
 
 
 FULL = (("/scratch/c", (0, 1 << 30, 5, 10)),)
-LATE = 'Process 1\nThread 1 (active): "MainThread"\n    load (data.py:3)\n    main (train.py:9)\n'
-WAITS = 'Process 1\nThread 1 (idle): "MainThread"\n    wait (mpi.py:3)\n    allreduce (mpi.py:9)\n'
-SENDS = "Process 1\nThread 102 (idle)\n    wait (mpi.py:3)\n    recv (mpi.py:7)\n"
+OTHER = "Thread._bootstrap (threading.py:2);wait (a.py:1) 9\npy-spy> Samples: 18 Errors: 0\n"
+LATE = f"{OTHER}<module> (train.py:9);load (data.py:3) 9\n"
+WAITS = f"<module> (train.py:9);allreduce (mpi.py:9);wait (mpi.py:3) 9\n{OTHER}"
+SENDS = f"<module> (train.py:9);recv (mpi.py:9);wait (mpi.py:3) 9\n{OTHER}"
+STEPS = LATE + WAITS
 ONE_CPU = {"wait": 0.4, "allowed": "3", "cpu": 0.3}
 
 
@@ -130,6 +134,7 @@ def test_the_rank_that_differs(cause: str, odd: Any, rest: Any, ranks: list[int]
         ({"gone": True}, Verdict.UNJUDGED),
         ({"age_s": 1.0}, Verdict.UNJUDGED),
         ({"cpu": 1.0, "switches": 1.0}, Verdict.PASS),
+        ({"stack": STEPS}, Verdict.UNKNOWN),
         ({"states": "", "libraries": None}, Verdict.UNKNOWN),
     ],
 )
@@ -150,7 +155,7 @@ def test_no_process() -> None:
 
 def test_a_step_of_the_job_runs_on_its_nodes() -> None:
     (words,) = commands_of("7", ("n1", "n2"), ())
-    assert words[:3] == ["srun", "--jobid=7", "--overlap"]
+    assert {"srun", "--jobid=7", "--overlap"} <= {*words}
     assert "--nodelist=n[1-2]" in words
     assert commands_of("", ("n1",), ("ssh",)) == [["ssh", "n1"]]
 
@@ -169,6 +174,13 @@ def test_hostile_names(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     shown = capsys.readouterr().out + job_metrics(answer, name)
     assert not hidden(shown)
     assert "\nall is well" not in shown
+
+
+def test_jobs_on_two_gpus() -> None:
+    """Samples of 2 H100: tests/gpu/job_faults.sh made them, each with one fault or none."""
+    table = judged(DATA)
+    assert "7 of 7 faults named, 0 healthy jobs accused" in table
+    assert "WRONG" not in table
 
 
 # ---- real processes

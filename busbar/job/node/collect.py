@@ -36,6 +36,10 @@ _WAIT_S = 4.0
 _NUMA_MOST_KIB = 16 << 20
 """The kernel walks all pages of a process for its placement, which keeps it from mapping more."""
 _BUSY = 0.1
+"""CPUs that a process of others uses, at least."""
+_WORKS = 0.2
+"""CPUs that a thread uses or waits for, at least."""
+_STACKS_S = 8.0
 _NUMA = Path("/sys/devices/system/node")
 
 
@@ -54,11 +58,14 @@ def ras(place: str) -> str:
     return answer.decode("utf-8", "replace")
 
 
-def stack(pid: int) -> str:
-    """Return the Python stacks of a process by py-spy."""
+def stacks(pids: list[int]) -> dict[int, str]:
+    """Return how often each Python stack of each process was seen, by py-spy."""
     program = shutil.which("py-spy") or os.path.join(os.path.dirname(sys.executable), "py-spy")
-    done = subprocess.run([program, "dump", "--pid", str(pid)], capture_output=True, check=False)
-    return done.stdout.decode("utf-8", "replace")[:8192]
+    options = "record --duration 2 --rate 5 --idle --format raw --output /dev/stdout --pid"
+    words = [program, *options.split()]
+    running = {p: subprocess.Popen([*words, str(p)], stdout=subprocess.PIPE) for p in pids}
+    texts = {pid: each.communicate()[0] for pid, each in running.items()}
+    return {pid: text.decode("utf-8", "replace")[:16384] for pid, text in texts.items()}
 
 
 class Look:
@@ -69,7 +76,7 @@ class Look:
         count = max(2, min(int(seconds / _LOOK_S), _MOST_LOOKS // max(len(known), 1)))
         begin = time.monotonic()
         self.times = [begin + seconds * n / count for n in range(count + 1)]
-        self.looks: dict[int, list[tuple[float, Any]]] = {pid: [] for pid in known}
+        self.looks: dict[int, list[Any]] = {pid: [] for pid in known}
         self.sockets: dict[str, list[Any]] = {}
         self.spaces: dict[int, str] = {}
         for pid in known:
@@ -84,113 +91,122 @@ class Look:
         }
 
     def read(self) -> tuple[float, dict[int, Any], dict[int, Any], dict[str, Any]]:
-        """Return what is compared between beginning and end, with the time."""
+        """Return what is compared between beginning and end: time, processes, counters, ports."""
         ports: dict[str, Any] = {s: network.interfaces(p) for s, p in self.firsts.items()}
         ports["rdma"] = network.rdma()
         counters = {pid: process.counters(pid) for pid in self.known}
         return time.monotonic(), process.everything(), counters, ports
 
-    def found(self, name: str) -> dict[Any, Any]:
-        """Return what a probe found, after its end or deadline."""
+    def found(self, name: str, *new: Any) -> dict[Any, Any]:
+        """Return what a probe found, which starts now if it is new, after its end or deadline."""
+        if new:
+            self.probes[name] = probe(*new)
         finish([self.probes[name]])
         return dict(self.probes[name].outcome.values)
 
     def watch(self) -> None:
         """Look at each process and at its sockets until the time is over."""
-        fds = self.found("files")
-        owners = {inode: pid for pid, row in fds.items() for inode in row[0]}
+        owners = {inode: pid for pid, row in self.found("files").items() for inode in row[0]}
         for at in self.times:
             time.sleep(max(at - time.monotonic(), 0))
             for pid, rows in self.looks.items():
                 if row := process.light(pid):
-                    rows.append((time.monotonic(), row))
+                    rows.append((time.monotonic(), *row))
             for pid in self.firsts.values():
                 network.queues(pid, owners, self.sockets)
 
-    def run(self, stacks: bool) -> dict[str, Any]:
+    def run(self, with_stacks: bool) -> dict[str, Any]:
         """Return all that was seen."""
         start = self.read()
         self.watch()
         end = self.read()
-        alive = [pid for pid in self.known if pid in end[1]]
-        status = {pid: process.words_of(f"/proc/{pid}/status") for pid in alive}
-        small = [p for p in alive if int(status[p].get("VmRSS", 0)) < _NUMA_MOST_KIB]
-        files = [place for row in self.found("files").values() for place, _ in row[2]]
-        ranks = [p for p in alive if self.known[p]["rank"] is not None] or alive
-        maps = self.found("maps")
-        nccl = [p for p, row in maps.items() if any("nccl" in each for each in row[0])]
-        places = {self.known[pid]["ras"] for pid in nccl}
-        self.probes |= {
-            "NUMA": probe(small if (_NUMA / "node1").exists() else (), process.pages),
-            "file systems": probe(files[:256], process.space),
-            "stacks": probe(ranks if stacks else (), stack, _WAIT_S),
-            "RAS": probe(places, ras, _WAIT_S),
-        }
-        found = {name: self.found(name) for name in self.probes}
-        seconds = end[0] - start[0]
+        seconds, alive = end[0] - start[0], [pid for pid in self.known if pid in end[1]]
+        rows = {pid: self.process(pid, start, end) for pid in self.known}
+        files = [place for row in self.found("files").values() for place, _ in row[2]][:256]
+        for pid, maps in self.found("maps").items():
+            rows[pid]["libraries"], rows[pid]["shared"] = maps
+        if (_NUMA / "node1").exists():
+            small = [p for p in alive if int(rows[p].pop("rss_kib")) < _NUMA_MOST_KIB]
+            for pid, pages in self.found("NUMA", small, process.pages).items():
+                rows[pid]["numa"] = pages
+        spaces = self.found("file systems", files, process.space)
+        for pid, (_, gpu, mine) in self.found("files").items():
+            rows[pid]["files"] = [(name, spaces.get(place)) for place, name in mine]
+            rows[pid]["gpu"] = gpu
+        if with_stacks:
+            ranks = [p for p in alive if self.known[p]["rank"] is not None] or alive
+            for texts in self.found("stacks", [0], lambda _: stacks(ranks), _STACKS_S).values():
+                for pid, text in texts.items():
+                    rows[pid]["stack"] = text
+        places = {self.known[p]["ras"] for p in rows if "nccl" in str(rows[p]["libraries"])}
         return {
             "seconds": round(seconds, 3),
-            "processes": [
-                self.process(p, start, end, status.get(p, {}), found) for p in self.known
-            ],
+            "processes": list(rows.values()),
             "others": self.others(start[1], end[1], seconds),
             "sockets": list(self.sockets.values())[:1024],
             "ports": {
-                space: {n: (rows[n] - start[3][space].get(n, rows[n])) / seconds for n in rows}
-                for space, rows in end[3].items()
+                space: {
+                    n: (count - start[3][space].get(n, count)) / seconds
+                    for n, count in ports.items()
+                }
+                for space, ports in end[3].items()
             },
-            "gpus": found["GPUs"].get(0, []),
-            "ras": max(found["RAS"].values(), key=len, default=""),
+            "gpus": self.found("GPUs").get(0, []),
+            "ras": max(self.found("RAS", places, ras, _WAIT_S).values(), key=len, default=""),
             "problems": [
                 f"{n}: {p.outcome.problem}" for n, p in self.probes.items() if p.outcome.problem
             ],
         }
 
-    def process(self, pid: int, start: Any, end: Any, status: Any, found: Any) -> dict[str, Any]:
-        """Return what is known of one process."""
+    def process(self, pid: int, start: Any, end: Any) -> dict[str, Any]:
+        """Return what the looks and counters tell of one process."""
         stat = end[1].get(pid) or start[1].get(pid) or ("?", "?", 0, 0, 0, 0.0, 0)
-        seconds, (_, gpu, files) = end[0] - start[0], found["files"].get(pid, ([], False, []))
-        rows, before, after = self.looks[pid], start[2][pid], end[2][pid]
-        ticks = [(b[1][1] - a[1][1], b[0] - a[0]) for a, b in pairwise(rows)]
-        grown = [(rows[-1][1][n] - rows[0][1][n]) / seconds if rows else 0.0 for n in (2, 3)]
+        seconds, looks, before, after = (
+            end[0] - start[0],
+            self.looks[pid],
+            start[2][pid],
+            end[2][pid],
+        )
+        steps = [(b[2] - a[2], max(b[0] - a[0], 1e-3)) for a, b in pairwise(looks)]
         waits = [0.0]
         for tid, (run, wait) in after["threads"].items():
-            ran, waited = (
-                a - b
-                for a, b in zip((run, wait), before["threads"].get(tid, (run, wait)), strict=True)
-            )
-            waits += [waited / seconds / 1e9] * (ran + waited > 0.2e9 * seconds)
+            ran, waited = before["threads"].get(tid, (run, wait))
+            if run - ran + wait - waited > _WORKS * seconds * 1e9:
+                waits.append(min((wait - waited) / seconds / 1e9, 1.0))
         cut = {
             place: (cpus, (now - before["quotas"].get(place, (0, 0, now))[2]) * period / seconds)
             for place, (cpus, period, now) in after["quotas"].items()
         }
-        libraries, shared = found["maps"].get(pid, (None, []))
-        return {
-            **{k: v for k, v in self.known[pid].items() if k not in ("ras", "job")},
+        status = process.words_of(f"/proc/{pid}/status")
+        faults, switches = (
+            (looks[-1][n] - looks[0][n]) / seconds if looks else 0.0 for n in (3, 4)
+        )
+        return self.known[pid] | {
             "pid": pid,
             "name": stat[0],
             "parent": stat[2],
             "gone": pid not in end[1],
-            "age_s": float((text_in("/proc/uptime") or "0").split()[0]) - stat[5] - seconds,
+            "age_s": time.clock_gettime(time.CLOCK_BOOTTIME) - stat[5] - seconds,
             "space": self.spaces.get(pid, ""),
-            "states": "".join(r[1][0][:1] for r in rows),
-            "wchan": rows[-1][1][4] if rows else "",
-            "cpu": [round(n * process.TICK_S / max(s, 1e-3), 3) for n, s in ticks],
-            "wait": min(max(waits), 1.0),
-            "faults": grown[0],
-            "switches": grown[1],
-            "moved": [
-                (a - b) / seconds for a, b in zip(after["moved"], before["moved"], strict=True)
-            ],
+            "states": "".join(row[1][:1] for row in looks),
+            "wchan": looks[-1][5] if looks else "",
+            "wait": max(waits),
             "cut": cut,
+            "cpu": [round(ticks * process.TICK_S / s, 3) for ticks, s in steps],
+            "faults": faults,
+            "switches": switches,
+            "moved": [
+                (b - a) / seconds for a, b in zip(before["moved"], after["moved"], strict=True)
+            ],
             "swap_kib": int(status.get("VmSwap", 0)),
+            "rss_kib": int(status.get("VmRSS", 0)),
             "allowed": status.get("Cpus_allowed_list", "")[:400],
-            "libraries": libraries,
-            "shared": shared,
-            "gpu": gpu,
-            "files": [(name, found["file systems"].get(place)) for place, name in files],
-            "numa": found["NUMA"].get(pid, {}),
-            "stack": found["stacks"].get(pid, ""),
+            "libraries": None,
+            "shared": [],
+            "gpu": False,
+            "files": [],
+            "numa": {},
+            "stack": "",
         }
 
     def others(self, before: Any, after: Any, seconds: float) -> list[Any]:

@@ -88,8 +88,8 @@ def environment(pid: int) -> dict[str, Any]:
         return next((each for each in usable if each is not None), None)
 
     names = [n for n in sorted(known) if SETTINGS.fullmatch(n) and not SECRET.search(n)]
-    places = {"rank": first(RANKS), "local_rank": first(LOCAL), "world": first(WORLD)}
-    return places | {
+    numbers = {"rank": first(RANKS), "local_rank": first(LOCAL), "world": first(WORLD)}
+    return numbers | {
         "job": known.get("SLURM_JOB_ID", ""),
         "step": known.get("SLURM_STEP_ID", "")[:40],
         "ras": known.get("NCCL_RAS_ADDR", "")[:100],

@@ -50,7 +50,7 @@ def _ras(document: Mapping[str, Any], file: str, text: str) -> JobOutput:
         line = Evidence(file, number, text.split("\n")[number - 1])
         facts.note_message(kind, line, fields)
 
-    for fields in (fields for each in communicators for fields in _behind(each["ranks"])):
+    for fields in (fields for each in communicators for fields in behind(each["ranks"])):
         note("ras.behind", fields["rank"], "ranks", fields)
     for gone in (rank for each in communicators for rank in each.get("missing_ranks", ())):
         dead = gone.get("status", {}).get("considered_dead")
@@ -64,7 +64,7 @@ def _ras(document: Mapping[str, Any], file: str, text: str) -> JobOutput:
     return facts
 
 
-def _behind(ranks: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
+def behind(ranks: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
     """Yield the ranks that started fewer operations of a kind than others of a communicator."""
     whole = numbers.json_whole
     counts = [
