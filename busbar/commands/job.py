@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from busbar.boundary import replace_file
 from busbar.commands.declare import JSON, PROMETHEUS, command
 from busbar.document import to_json
 from busbar.errors import BusbarError, file_error
+from busbar.job.inspector import judge_inspector
 from busbar.job.judge import JobAnswer, judge
 from busbar.job.node.process import ANY_RANK
 from busbar.job.nodes import commands_of, observe
@@ -26,9 +28,10 @@ from busbar.terminal import stdout
 from busbar.verdict import exit_status
 
 _LEAST_S, _MOST_S = 1.0, 60.0
-_REST = 3.0
-"""Of the time of a look: how long to wait before the next one."""
+_COST = 0.01
+"""CPUs that the collector of --watch may use in the mean."""
 _NODES = "only these nodes of the job; without JOB, all ranks of this user there, by --shell"
+_INSPECTOR = "instead of looking, judge JSON lines of NCCL's Inspector, of all ranks of a job"
 _STACKS = "also ask py-spy for the Python stack of each rank, which pauses the rank"
 
 
@@ -44,6 +47,7 @@ def add_parser(subparsers: Any) -> None:
         option("--stacks", _STACKS),
         option("--nodelist NODES", _NODES, default=""),
         option("--shell COMMAND", "starts a command on a node", default="ssh -o BatchMode=yes"),
+        option("--inspector FILE...", _INSPECTOR),
         PROMETHEUS,
         JSON,
     )
@@ -71,12 +75,20 @@ def job(args: argparse.Namespace) -> int:
         busbar job 4711
         busbar job --stacks --seconds 10 4711
         busbar job --json 12345 12346
+        busbar job --inspector a.log --inspector b.log
     """
-    commands, options, name = _target(args)
-    options = [*options, "--seconds", str(args.seconds), *(["--stacks"] if args.stacks else [])]
+    if args.inspector:
+        where = str(args.inspector[0])
+        with (
+            ExitStack() as stack,
+            file_error("cannot be read", hint="name files of the Inspector"),
+        ):
+            opened = (stack.enter_context(open(f, errors="replace")) for f in args.inspector)
+            return _show(judge_inspector(where, opened), args)
+    commands, job_id, pids, name = _target(args)
     while True:
         samples: list[NodeSample] = []
-        lines, errors = observe(commands, options, args.seconds)
+        lines, errors = observe(commands, args.seconds, job=job_id, pids=pids, stacks=args.stacks)
         for line in lines:
             try:
                 samples.append(read_sample(line))
@@ -87,17 +99,17 @@ def job(args: argparse.Namespace) -> int:
             hint = "Python 3.11 or newer must be there"
             raise BusbarError(f"no node was observed: {said}", where=name, hint=hint)
         answer = judge(name, samples, errors)
-        _show(answer, args)
+        status = _show(answer, args)
         if not args.watch or not answer.ranks:
-            return exit_status(answer.verdict)
-        time.sleep(_REST * args.seconds)
+            return status
+        time.sleep(max(args.seconds, answer.collector_cpu_s / _COST - answer.seconds))
 
 
-def _target(args: argparse.Namespace) -> tuple[list[list[str]], list[str], str]:
-    """Return what starts the collector, its options, and the name of the job."""
+def _target(args: argparse.Namespace) -> tuple[list[list[str]], str, list[int], str]:
+    """Return what starts the collector, which job or processes it looks at, and their name."""
     nodes = expand(args.nodelist, "--nodelist") if args.nodelist else []
     if nodes and not args.jobs:
-        return commands_of("", nodes, args.shell.split()), ["--job", ANY_RANK], args.nodelist
+        return commands_of("", nodes, args.shell.split()), ANY_RANK, [], args.nodelist
     wrong = [each for each in args.jobs if not numbers.is_whole(each)]
     if wrong or not args.jobs:
         what = f"{wrong[0]!r} is not a job or process id" if wrong else "no job given"
@@ -106,15 +118,15 @@ def _target(args: argparse.Namespace) -> tuple[list[list[str]], list[str], str]:
     known = Slurm().job_end(name) if len(args.jobs) == 1 else None
     if known and known.state == "RUNNING":
         nodes = nodes or expand(known.nodes, f"job {name}")
-        return commands_of(name, nodes, ()), ["--job", name], name
+        return commands_of(name, nodes, ()), name, [], name
     if missing := next((each for each in args.jobs if not Path(f"/proc/{each}").exists()), None):
         state = f"; Slurm says {known.state}" if known else ""
         what = f"no running job and no process has the id {missing}{state}"
         raise BusbarError(what, where="JOB", hint="look at squeue --me and ps")
-    return [[]], ["--pids", ",".join(args.jobs)], name
+    return [[]], "", [int(each) for each in args.jobs], name
 
 
-def _show(answer: JobAnswer, args: argparse.Namespace) -> None:
+def _show(answer: JobAnswer, args: argparse.Namespace) -> int:
     if args.prometheus:
         path = Path(args.prometheus)
         with file_error("cannot be written", path, "choose another --prometheus"):
@@ -123,3 +135,4 @@ def _show(answer: JobAnswer, args: argparse.Namespace) -> None:
         stdout().document(to_json(answer))
     else:
         print_job(answer, stdout())
+    return exit_status(answer.verdict)

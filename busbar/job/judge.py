@@ -61,6 +61,17 @@ class RankRow:
     """Function of the kernel in which the main thread waits."""
 
 
+@dataclass(frozen=True)
+class PortRow:
+    """What an RDMA port carried in one direction; of others as well, if they use it."""
+
+    node: str
+    port: str
+    gb_per_s: float
+    limit: float
+    """GB/s of the link."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class JobAnswer:
     """What holds a running job up."""
@@ -74,13 +85,14 @@ class JobAnswer:
     """The answer in one sentence."""
     causes: tuple[Cause, ...]
     """What a fact proves first."""
-    ranks: tuple[RankRow, ...]
+    ranks: tuple[RankRow, ...] = ()
     nodes: tuple[str, ...]
-    seconds: float
-    """For which the job was observed."""
-    collector_cpu_s: float
+    ports: tuple[PortRow, ...] = ()
+    seconds: float = 0.0
+    """For which the job was observed; 0 for records of its past."""
+    collector_cpu_s: float = 0.0
     """CPU time of the collector on the node where it took most."""
-    unseen: tuple[str, ...]
+    unseen: tuple[str, ...] = ()
     """What could not be read, and what root would see."""
 
 
@@ -106,6 +118,12 @@ def judge(job: str, nodes: Sequence[NodeSample], problems: Sequence[str] = ()) -
             for r in live.ranks
         ),
         nodes=tuple(each.node for each in nodes),
+        ports=tuple(
+            PortRow(n.node, port, rate / 1e9, n.limits[port] / 1e9)
+            for n in nodes
+            for port, rate in n.ports.get("rdma", {}).items()
+            if port in n.limits
+        ),
         seconds=max((each.seconds for each in nodes), default=0.0),
         collector_cpu_s=max((each.cpu_s for each in nodes), default=0.0),
         unseen=(*problems, *_unseen(nodes)),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import subprocess
 import sys
 import zlib
@@ -52,13 +53,19 @@ def commands_of(job: str, nodes: Sequence[str], shell: Sequence[str]) -> list[li
 
 
 def observe(
-    commands: Sequence[Sequence[str]], options: Sequence[str], seconds: float
+    commands: Sequence[Sequence[str]],
+    seconds: float,
+    *,
+    job: str = "",
+    pids: Sequence[int] = (),
+    stacks: bool = False,
 ) -> tuple[list[str], list[str]]:
     """Run the collector by each command at once; return lines of JSON, and last lines of errors.
 
     What a node has printed until the deadline counts.
     """
-    text, start = program().encode(), ["sh", "-c", _START, "sh", sys.executable, *options]
+    asked = json.dumps({"job": job, "pids": pids, "stacks": stacks, "seconds": seconds})
+    text, start = program().encode(), ["sh", "-c", _START, "sh", sys.executable, asked]
 
     def run(command: Sequence[str]) -> tuple[bytes, bytes]:
         # ssh joins the words of a command, and the other side splits them again.

@@ -83,13 +83,15 @@ def no_cpu(job: LiveJob) -> Iterator[Cause]:
             rank.main.cpus,
         )
         rivals = [each for each in rank.node.others if each[3] in cpus]
-        id_ = "cpu-busy" if rivals or len(cpus) > 1 else "cpu-affinity"
+        if not rivals and len(cpus) != 1:
+            continue  # nothing shows who
         if rivals:
             pid, name, share, cpu = rivals[0]
             text += f"; {name} (PID {pid}) used {share:.0%} of CPU {cpu}"
             text += f", and {len(rivals) - 1} others ran beside" if len(rivals) > 1 else ""
-        elif len(cpus) == 1:
+        else:
             text += f": it may use CPU {rank.main.allowed} only"
+        id_ = "cpu-busy" if rivals else "cpu-affinity"
         certain = rivals and len(cpus) == 1
         fact = ("task/*/schedstat", text)
         yield cause(id_, "certain" if certain else "likely", text, [rank], fact)

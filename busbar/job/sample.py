@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 
@@ -52,15 +52,16 @@ class Process:
     swap_kib: int
     allowed: str
     """CPUs that it may use."""
-    libraries: tuple[str, ...] | None
+    libraries: tuple[str, ...] | None = None
     """None if its memory maps could not be read."""
-    shared: tuple[str, ...]
-    gpu: bool
-    files: tuple[tuple[str, Space | None], ...]
+    shared: tuple[str, ...] = ()
+    gpu: bool = False
+    files: tuple[tuple[str, Space | None], ...] = ()
     """Those open for writing, with the space of their file systems."""
-    numa: dict[str, int]
+    numa: dict[str, int] = field(default_factory=dict)
     """KiB on each NUMA node."""
-    stack: str
+    stack: str = ""
+    """How often py-spy saw each Python stack."""
 
     @property
     def mean_cpu(self) -> float:
@@ -115,6 +116,8 @@ class NodeSample:
     """Process, both ends, looks, looks with bytes to send, looks with unread bytes."""
     ports: dict[str, dict[str, float]]
     """Bytes per second by network namespace and interface, and of RDMA ports."""
+    limits: dict[str, float]
+    """Bytes per second that RDMA ports can carry."""
     gpus: tuple[tuple[float, tuple[GpuState, ...]], ...]
     ras: str
     numa: dict[str, str]

@@ -24,6 +24,8 @@ _METRICS = {
     "cause": "1 for each cause that holds the job up.",
     "ranks": "Ranks that were seen.",
     "cpus": "CPUs that the ranks used.",
+    "port_bytes_per_second": "What an RDMA port carried.",
+    "port_limit_bytes_per_second": "What the link of an RDMA port can carry.",
     "cpu_wait_share": "The largest share of time for which a rank waited for a CPU.",
 }
 
@@ -45,9 +47,14 @@ def print_job(answer: JobAnswer, terminal: Terminal) -> None:
         ]
         for row in sorted(rows, key=lambda row: row.rank)
     ]
+    if not answer.seconds:
+        return
     terminal.fitted(_COLUMNS, cells)
     if len(rows) < len(answer.ranks):
         terminal.line(f"{counted(len(answer.ranks) - len(rows), 'more rank')}: --json has them")
+    for port in answer.ports:
+        carried = f"{port.gb_per_s:.3g} of {port.limit:.3g} GB/s"
+        terminal.line(f"{port.node} {port.port}: {carried}, {port.gb_per_s / port.limit:.0%}")
     for each in answer.unseen:
         terminal.line(f"not seen: {each}")
     looked = f"looked for {answer.seconds:.1f} s at {counted(len(answer.nodes), 'node')}"
@@ -72,5 +79,8 @@ def job_metrics(answer: JobAnswer, cluster: str) -> str:
         put("cause", 1, cause=cause.id)
     put("ranks", len(answer.ranks))
     put("cpus", sum(row.cpus for row in answer.ranks))
+    for row in answer.ports:
+        put("port_bytes_per_second", row.gb_per_s * 1e9, node=row.node, port=row.port)
+        put("port_limit_bytes_per_second", row.limit * 1e9, node=row.node, port=row.port)
     put("cpu_wait_share", max((row.cpu_wait_share for row in answer.ranks), default=0.0))
     return families.text()

@@ -254,8 +254,7 @@ def run(kind: Kind, odd: int, directory: Path, network: Network) -> tuple[JobAns
         if kind.cause:
             time.sleep(1.0)
         begin = time.monotonic()
-        options = ["--pids", ",".join(map(str, pids.values())), "--seconds", "5"]
-        lines, errors = observe([[]], [*options, *(["--stacks"] if kind.stacks else [])], 5.0)
+        lines, errors = observe([[]], 5.0, pids=list(pids.values()), stacks=kind.stacks)
         if not lines:
             raise SystemExit(f"{kind.name}: {errors}")
         answer = judge("", [altered(read_sample(line), kind, odd) for line in lines])

@@ -122,8 +122,8 @@ def start(case: Case, port: int, progress: Path, log: Any) -> list[subprocess.Po
 
 def look(pids: Sequence[int], seconds: float = LOOK_S) -> str:
     """Return the line that the collector prints."""
-    words = [sys.executable, "-m", "busbar.job.node.collect", "--seconds", str(seconds)]
-    words += ["--pids", ",".join(map(str, pids))]
+    asked = {"job": "", "pids": [*pids], "seconds": seconds, "stacks": False}
+    words = [sys.executable, "-m", "busbar.job.node.collect", json.dumps(asked)]
     done = subprocess.run(
         words, capture_output=True, text=True, timeout=seconds + 15, check=False, cwd=ROOT
     )

@@ -78,6 +78,7 @@ def node(*rows: Process, **fields: Any) -> NodeSample:
             "others": [],
             "sockets": [],
             "ports": {},
+            "limits": {},
             "gpus": [],
             "ras": "",
             "numa": {"0": "0-3", "1": "4-7"},
@@ -108,7 +109,7 @@ def others(**fields: Any) -> list[Process]:
         ("rank-stopped", {"state": "t"}, {"state": "R"}, [2]),
         ("cpu-quota", {"cut": {"/sys/fs/cgroup/a": (0.2, 0.8)}}, {}, [2]),
         ("cannot-write", {"files": FULL}, {}, [2]),
-        ("cpu-busy", {"wait": 0.4}, {}, [2]),
+        ("cpu-busy", {"wait": 0.4, "allowed": "5"}, {}, [2]),
         ("cpu-affinity", ONE_CPU, {}, [2]),
         ("cpu-affinity", ONE_CPU, ONE_CPU, [0, 1, 2, 3]),
         ("swapping", {"swap_kib": 10**6, "faults": 800.0}, {}, [2]),
@@ -120,7 +121,8 @@ def others(**fields: Any) -> list[Process]:
     ],
 )
 def test_the_rank_that_differs(cause: str, odd: Any, rest: Any, ranks: list[int]) -> None:
-    answer = judge("1", [node(*others(**rest), process(2, **odd))])
+    spins = ((7, "spin", 0.9, 5),)
+    answer = judge("1", [node(*others(**rest), process(2, **odd), others=spins)])
     assert [each.id for each in answer.causes] == [cause]
     assert answer.causes[0].details["ranks"] == ranks
     assert answer.verdict is not Verdict.PASS
@@ -134,6 +136,7 @@ def test_the_rank_that_differs(cause: str, odd: Any, rest: Any, ranks: list[int]
         ({"gone": True}, Verdict.UNJUDGED),
         ({"age_s": 1.0}, Verdict.UNJUDGED),
         ({"cpu": 1.0, "switches": 1.0}, Verdict.PASS),
+        ({"wait": 0.9}, Verdict.UNKNOWN),
         ({"stack": STEPS}, Verdict.UNKNOWN),
         ({"states": "", "libraries": None}, Verdict.UNKNOWN),
     ],

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
 from typing import Any
@@ -17,8 +18,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from busbar import cli
 from busbar.cluster.nodes.record import NodeRecord
+from busbar.engine.reading import Cause
 from busbar.gate.findings import Basis, concluded
 from busbar.gate.output import metrics as gate_metrics
+from busbar.job.judge import JobAnswer, PortRow
+from busbar.report.job import job_metrics
 from busbar.report.prometheus import metrics, node_metrics
 from busbar.verdict import Verdict
 from tests.cases import cases
@@ -122,18 +126,30 @@ def expressions(node: Any) -> list[str]:
     return own + [each for part in node.values() for each in expressions(part)]
 
 
-@cases("name", ["alerts.yaml", "alerts.test.yaml", "grafana.json"])
+def live_job() -> JobAnswer:
+    """The answer of `busbar job` for a job with a cause and a port."""
+    name = Cause("rank-late", "likely", "late", (), "look")
+    port = PortRow("n1", "mlx5_0/1 out", 12.0, 50.0)
+    answer = JobAnswer(
+        job="7", verdict=Verdict.DEGRADED, headline="", causes=(name,), nodes=("n1",)
+    )
+    return replace(answer, ports=(port,))
+
+
+@cases("name", ["alerts.yaml", "alerts.test.yaml", "grafana.json", "jobs.json"])
 def test_alerts_and_board_use_what_is_written(name: str, tmp_path: Path) -> None:
     rows = [*matrix_rows(), row("net", 2.0, metric="latency", limit=1.0, low=1.0, high=3.0)]
     found = samples(metrics(snapshot(tmp_path, rows)))
     found |= samples(gate_metrics(concluded("n1", Basis(), [], at=0, seconds=0)))
     found |= samples(node_metrics([NodeRecord("n1", "faulty")]))
+    found |= samples(job_metrics(live_job(), "c"))
     queries = expressions(yaml.safe_load((MONITORING / name).read_text()))
     used = {each for query in queries for each in re.findall(r"\bbusbar_\w+", query)}
     assert len(used) >= 4
     assert used <= set(found)
-    labels = {key for each in found.values() for names, _ in each for key in names} | {"instance"}
+    labels = {key for each in found.values() for names, _ in each for key in names}
+    labels |= {"instance", "__name__"}
     for query in queries:
-        assert set(re.findall(r"(\w+)=\"", query)) <= labels
+        assert set(re.findall(r"(\w+)[=!]~?\"", query)) <= labels
     text = (MONITORING / name).read_text()
     assert set(re.findall(r"\$labels\.(\w+)", text)) <= labels

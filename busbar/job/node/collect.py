@@ -8,7 +8,6 @@ with which py-spy pauses each rank for a moment.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -93,7 +92,7 @@ class Look:
     def read(self) -> tuple[float, dict[int, Any], dict[int, Any], dict[str, Any]]:
         """Return what is compared between beginning and end: time, processes, counters, ports."""
         ports: dict[str, Any] = {s: network.interfaces(p) for s, p in self.firsts.items()}
-        ports["rdma"] = network.rdma()
+        ports["rdma"] = network.rdma()[0]
         counters = {pid: process.counters(pid) for pid in self.known}
         return time.monotonic(), process.everything(), counters, ports
 
@@ -145,12 +144,10 @@ class Look:
             "others": self.others(start[1], end[1], seconds),
             "sockets": list(self.sockets.values())[:1024],
             "ports": {
-                space: {
-                    n: (count - start[3][space].get(n, count)) / seconds
-                    for n, count in ports.items()
-                }
-                for space, ports in end[3].items()
+                space: {n: (now - start[3][space].get(n, now)) / seconds for n, now in row.items()}
+                for space, row in end[3].items()
             },
+            "limits": network.rdma()[1],
             "gpus": self.found("GPUs").get(0, []),
             "ras": max(self.found("RAS", places, ras, _WAIT_S).values(), key=len, default=""),
             "problems": [
@@ -161,12 +158,8 @@ class Look:
     def process(self, pid: int, start: Any, end: Any) -> dict[str, Any]:
         """Return what the looks and counters tell of one process."""
         stat = end[1].get(pid) or start[1].get(pid) or ("?", "?", 0, 0, 0, 0.0, 0)
-        seconds, looks, before, after = (
-            end[0] - start[0],
-            self.looks[pid],
-            start[2][pid],
-            end[2][pid],
-        )
+        seconds, before, after = end[0] - start[0], start[2][pid], end[2][pid]
+        looks = self.looks[pid]
         steps = [(b[2] - a[2], max(b[0] - a[0], 1e-3)) for a, b in pairwise(looks)]
         waits = [0.0]
         for tid, (run, wait) in after["threads"].items():
@@ -178,65 +171,46 @@ class Look:
             for place, (cpus, period, now) in after["quotas"].items()
         }
         status = process.words_of(f"/proc/{pid}/status")
-        faults, switches = (
-            (looks[-1][n] - looks[0][n]) / seconds if looks else 0.0 for n in (3, 4)
-        )
+        first, last = (looks[0], looks[-1]) if looks else ((0,) * 6, (0, "", 0, 0, 0, ""))
         return self.known[pid] | {
             "pid": pid,
             "name": stat[0],
             "parent": stat[2],
-            "gone": pid not in end[1],
+            "gone": pid not in end[1] or stat[1] == "Z",
             "age_s": time.clock_gettime(time.CLOCK_BOOTTIME) - stat[5] - seconds,
             "space": self.spaces.get(pid, ""),
             "states": "".join(row[1][:1] for row in looks),
-            "wchan": looks[-1][5] if looks else "",
+            "wchan": last[5],
             "wait": max(waits),
             "cut": cut,
             "cpu": [round(ticks * process.TICK_S / s, 3) for ticks, s in steps],
-            "faults": faults,
-            "switches": switches,
-            "moved": [
-                (b - a) / seconds for a, b in zip(before["moved"], after["moved"], strict=True)
-            ],
+            "faults": (last[3] - first[3]) / seconds,
+            "switches": (last[4] - first[4]) / seconds,
+            "moved": [(after["moved"][n] - before["moved"][n]) / seconds for n in range(4)],
             "swap_kib": int(status.get("VmSwap", 0)),
             "rss_kib": int(status.get("VmRSS", 0)),
             "allowed": status.get("Cpus_allowed_list", "")[:400],
-            "libraries": None,
-            "shared": [],
-            "gpu": False,
-            "files": [],
-            "numa": {},
-            "stack": "",
         }
 
     def others(self, before: Any, after: Any, seconds: float) -> list[Any]:
         """Return processes of others that used a CPU: id, name, share of a CPU, last CPU."""
-        rows = [
-            (
-                pid,
-                stat[0],
-                round((stat[3] - before[pid][3]) * process.TICK_S / seconds, 3),
-                stat[6],
-            )
-            for pid, stat in after.items()
-            if pid in before and pid not in self.known and pid != os.getpid()
-        ]
-        return sorted((row for row in rows if row[2] >= _BUSY), key=lambda row: -row[2])[:32]
+        rows = []
+        for pid in after.keys() & before.keys() - self.known.keys() - {os.getpid()}:
+            share = (after[pid][3] - before[pid][3]) * process.TICK_S / seconds
+            if share >= _BUSY:
+                rows.append((pid, after[pid][0], round(share, 3), after[pid][6]))
+        return sorted(rows, key=lambda row: -row[2])[:32]
 
 
 def main() -> None:
-    """Look, and print the document as a line of its own."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--job", default="")
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--stacks", action="store_true")
-    parser.add_argument("--pids", default="")
-    args = parser.parse_args()
-    roots = [int(word) for word in args.pids.split(",") if word.isdigit()]
-    who = process.members(args.job, roots, process.everything())
+    """Look as the JSON of the argument asks, and print the document as a line of its own."""
+    asked = json.loads(sys.argv[1])
+    who = process.members(asked["job"], asked["pids"], process.everything())
     finish([who])
     known = {pid: row for pid, row in who.outcome.values[: 1 << 16] if row}
-    document = Look(dict(list(known.items())[:_MOST_PROCESSES]), args.seconds).run(args.stacks)
+    document = Look(dict(list(known.items())[:_MOST_PROCESSES]), asked["seconds"]).run(
+        asked["stacks"]
+    )
     used = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     document |= {
         "schema": "busbar-job-sample/1",

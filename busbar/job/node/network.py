@@ -44,14 +44,19 @@ def interfaces(pid: int) -> dict[str, int]:
     return {name: int(row[0]) + int(row[8]) for name, row in words.items()}
 
 
-def rdma() -> dict[str, int]:
-    """Return the bytes that each RDMA port moved, both ways."""
-    found = {}
+def rdma() -> tuple[dict[str, int], dict[str, float]]:
+    """Return the bytes that RDMA ports received and sent, and the bytes per second they can."""
+    found: dict[str, int] = {}
+    limits: dict[str, float] = {}
     for place in sorted(glob.glob("/sys/class/infiniband/*/ports/*"))[:64]:
         name = f"{place.split('/')[4]}/{place.split('/')[6]}"
+        rate = text_in(f"{place}/rate", 64).partition(" ")[0]
         for form, factor in (("counters/port_*_data", 4), ("hw_counters/[rt]x_bytes", 1)):
-            values = [number(text_in(path, 64)) or 0 for path in glob.glob(f"{place}/{form}")]
-            if len(values) == 2:
-                found[name] = sum(values) * factor
+            files = sorted(glob.glob(f"{place}/{form}"))
+            values = [number(text_in(path, 64)) or 0 for path in files]
+            if len(values) == 2 and number(rate):
+                ways = (f"{name} in", f"{name} out")
+                found |= {way: value * factor for way, value in zip(ways, values, strict=True)}
+                limits |= dict.fromkeys(ways, int(rate) * 1e9 / 8)
                 break
-    return found
+    return found, limits

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""Judge what NCCL's Inspector recorded of a job: each collective with the times of its ranks.
+
+The time of an operation on a rank has the wait for the last rank in it: its shortest time over the
+ranks is the transfer, the rest is waiting. Both are compared with the job's own past only.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from statistics import median
+from typing import Any
+
+from busbar.engine.reading import Cause, Evidence
+from busbar.explain.catalog import CAUSES
+from busbar.job.judge import JobAnswer
+from busbar.parse import numbers
+from busbar.robust import least_of
+from busbar.units import format_bytes
+from busbar.verdict import Verdict
+
+_WINDOW_S = 600.0
+_FEWEST = 10
+"""Operations of a window that is judged."""
+_LONGER = 1.25
+_DEVIATIONS = 6.0
+_LAST = 0.7
+"""Share of the operations of a window for which one rank came last."""
+_WAITED = 0.25
+"""How long the others waited for it, by the time of the transfer."""
+_MOST = 20_000_000
+
+Series = tuple[str, str, int]
+"""Communicator, collective, bytes."""
+
+
+@dataclass(frozen=True)
+class _Window:
+    """The operations of one kind in ten minutes."""
+
+    start: float
+    transfer_us: float
+    waited_us: float
+    last: int
+    """The rank that came last most often."""
+    share: float
+    """How often."""
+
+
+def _records(lines: Iterable[str]) -> Iterator[tuple[Series, int, int, str, float, float]]:
+    """Yield series, number, rank, host, seconds and us; a header holds until the next one."""
+    place: Mapping[str, Any] = {}
+    for line in lines:
+        try:
+            row = numbers.load_json(line) if line[:1] == "{" else {}
+            place = row if "header" in row and "metadata" in row else place
+            if "coll_perf" in row and place:
+                perf, head, meta = row["coll_perf"], place["header"], place["metadata"]
+                size = numbers.json_whole(perf["coll_msg_size_bytes"])
+                at = numbers.json_real(meta["dump_timestamp_us"]) / 1e6
+                series = (str(head["id"])[:60], str(perf["coll"])[:60], size)
+                rank, number = (
+                    numbers.json_whole(head["rank"]),
+                    numbers.json_whole(perf["coll_sn"]),
+                )
+                us = numbers.json_real(perf["coll_exec_time_us"])
+                yield series, number, rank, str(meta["hostname"])[:60], at, us
+        except (ValueError, KeyError, TypeError):
+            continue
+
+
+def judge_inspector(name: str, files: Iterable[Iterable[str]]) -> JobAnswer:
+    """Return what the records of all ranks of a job tell of its past."""
+    found: dict[Series, dict[int, dict[int, tuple[float, float]]]] = {}
+    hosts: dict[int, str] = {}
+    count = 0
+    for lines in files:
+        for series, number, rank, host, at, us in _records(lines):
+            count += 1
+            if count <= _MOST and us > 0:
+                found.setdefault(series, {}).setdefault(number, {})[rank] = (at, us)
+                hosts[rank] = host
+    causes: list[Cause] = []
+    operations = 0
+    for series, rows in found.items():
+        whole = [ranks for ranks in rows.values() if len(ranks) > 1]
+        operations += len(whole)
+        causes += _judged(series, list(_windows(whole)), hosts)
+    text = f"{operations} collectives were recorded by two ranks and more"
+    verdict = Verdict.PASS if operations else Verdict.UNJUDGED
+    if causes:
+        more = f"; {len(causes) - 1} more below" if len(causes) > 1 else ""
+        verdict, text = Verdict.DEGRADED, f"{causes[0].summary}{more}"
+    nodes = tuple(sorted({*hosts.values()}))
+    return JobAnswer(job=name, verdict=verdict, headline=text, causes=tuple(causes), nodes=nodes)
+
+
+def _windows(rows: Sequence[dict[int, tuple[float, float]]]) -> Iterator[_Window]:
+    timed = sorted(rows, key=lambda ranks: max(at for at, _ in ranks.values()))
+    for key, group in groupby(timed, lambda r: max(at for at, _ in r.values()) // _WINDOW_S):
+        times = [{rank: us for rank, (_, us) in ranks.items()} for ranks in group]
+        if len(times) >= _FEWEST:
+            last, often = Counter(min(each, key=each.__getitem__) for each in times).most_common(
+                1
+            )[0]
+            transfer = median(min(each.values()) for each in times)
+            waited = median(max(each.values()) - min(each.values()) for each in times)
+            yield _Window(key * _WINDOW_S, transfer, waited, last, often / len(times))
+
+
+def _judged(
+    series: Series, windows: Sequence[_Window], hosts: Mapping[int, str]
+) -> Iterator[Cause]:
+    if len(windows) < 3:
+        return
+    rates = [1 / each.transfer_us for each in windows]
+    middle, least = least_of(rates, _DEVIATIONS)
+    what = f"{series[1]} of {format_bytes(series[2])} in communicator {series[0]}"
+    usual = median(each.waited_us for each in windows)
+
+    def kind(each: _Window) -> int | None:
+        """Return -1 for a slow window, the rank for one that waits for it, else None."""
+        if 1 / each.transfer_us < min(least, middle / _LONGER):
+            return -1
+        late = each.waited_us >= max(_WAITED * each.transfer_us, 2 * usual)
+        return each.last if late and each.share >= _LAST else None
+
+    for found, group in groupby(windows, kind):
+        part = list(group)
+        if found is None or len(part) < 2:
+            continue
+        ends = (part[0].start, part[-1].start + _WINDOW_S)
+        time = " to ".join(f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}" for at in ends)
+        if found < 0:
+            longer = median(each.transfer_us for each in part) * middle
+            text = f"{what} took {longer:.2f} times as long as usual, {time} UTC"
+            id_, host = "below-band-unexplained", "all ranks"
+        else:
+            waited = median(each.waited_us for each in part) / 1e3
+            host = hosts.get(found, "")
+            text = f"rank {found} on {host} came last, and others waited {waited:.3g} ms for it in"
+            text, id_ = f"{text} each {what}, {time} UTC", "rank-late"
+        details = {"ranks": [found] if found >= 0 else [], "start": ends[0], "end": ends[1]}
+        yield Cause(id_, "likely", text, (Evidence(host, 1, text),), CAUSES[id_].remedy, details)
