@@ -42,39 +42,29 @@ class LiveJob:
         self, value: Callable[[LiveRank], float], least: float, apart: float
     ) -> list[LiveRank]:
         """Return ranks whose value is at least ``least``, and above the others' by ``apart``."""
-        values = [value(rank) for rank in self.ranks]
-        found = []
-        for n, rank in enumerate(self.ranks):
-            others = values[:n] + values[n + 1 :]
-            if values[n] >= least and (not others or values[n] >= median(others) + apart):
-                found.append(rank)
-        return found
+        pairs = [(rank, value(rank)) for rank in self.ranks]
+        return [
+            rank
+            for rank, mine in pairs
+            if mine >= max(least, median([v for r, v in pairs if r is not rank] or [0.0]) + apart)
+        ]
 
 
 Rule = Callable[[LiveJob], Iterator[Cause]]
 
 
-def cause(
-    id_: str,
-    confidence: Confidence,
-    summary: str,
-    ranks: Sequence[LiveRank],
-    *facts: tuple[str, str],
+def cause(  # noqa: PLR0917 - a fact has as many parts as it has
+    id_: str, strength: Confidence, text: str, ranks: Sequence[LiveRank], file: str, said: str = ""
 ) -> Cause:
-    """Return a cause of the catalogue; each fact is a file of the first rank, and its text."""
-    place = f"{ranks[0].node.node}:"
-    lines = tuple(
-        Evidence(
-            f"{place}{file if file[:1] in '/G' else f'/proc/{ranks[0].main.pid}/{file}'}", 1, text
-        )
-        for file, text in facts
-    )
+    """Return a cause of the catalogue; ``said`` is what a file of its first rank shows."""
+    place = file if file[:1] in "/GR" else f"/proc/{ranks[0].main.pid}/{file}"
+    line = Evidence(f"{ranks[0].node.node}:{place}", 1, said or text)
     details = {
         "ranks": sorted({each.number for each in ranks if each.named}),
         "pids": sorted({each.main.pid for each in ranks}),
         "nodes": sorted({each.node.node for each in ranks}),
     }
-    return Cause(id_, confidence, summary, lines, CAUSES[id_].remedy, details)
+    return Cause(id_, strength, text, (line,), CAUSES[id_].remedy, details)
 
 
 def named(ranks: Sequence[LiveRank]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -40,37 +41,33 @@ Series = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class _Window:
-    """The operations of one kind in ten minutes."""
+    """The operations of one kind in ten minutes: medians, and who came last how often."""
 
     start: float
     transfer_us: float
     waited_us: float
     last: int
-    """The rank that came last most often."""
     share: float
-    """How often."""
 
 
 def _records(lines: Iterable[str]) -> Iterator[tuple[Series, int, int, str, float, float]]:
     """Yield series, number, rank, host, seconds and us; a header holds until the next one."""
-    place: Mapping[str, Any] = {}
+    head: Any = {}
+    meta: Any = {}
     for line in lines:
-        try:
-            row = numbers.load_json(line) if line[:1] == "{" else {}
-            place = row if "header" in row and "metadata" in row else place
-            if "coll_perf" in row and place:
-                perf, head, meta = row["coll_perf"], place["header"], place["metadata"]
-                size = numbers.json_whole(perf["coll_msg_size_bytes"])
-                at = numbers.json_real(meta["dump_timestamp_us"]) / 1e6
-                series = (str(head["id"])[:60], str(perf["coll"])[:60], size)
-                rank, number = (
-                    numbers.json_whole(head["rank"]),
-                    numbers.json_whole(perf["coll_sn"]),
+        with suppress(ValueError, KeyError, TypeError, AttributeError):
+            row = numbers.load_json(line)
+            head, meta = row.get("header", head), row.get("metadata", meta)
+            if perf := row.get("coll_perf"):
+                size, number, rank = map(
+                    numbers.json_whole,
+                    (perf["coll_msg_size_bytes"], perf["coll_sn"], head["rank"]),
                 )
-                us = numbers.json_real(perf["coll_exec_time_us"])
-                yield series, number, rank, str(meta["hostname"])[:60], at, us
-        except (ValueError, KeyError, TypeError):
-            continue
+                at, us = map(
+                    numbers.json_real, (meta["dump_timestamp_us"], perf["coll_exec_time_us"])
+                )
+                series = (str(head["id"])[:60], str(perf["coll"])[:60], size)
+                yield series, number, rank, str(meta["hostname"])[:60], at / 1e6, us
 
 
 def judge_inspector(name: str, files: Iterable[Iterable[str]]) -> JobAnswer:

@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from busbar.document import load
-from busbar.engine.reading import Cause
+from busbar.engine.reading import Cause, Confidence
 from busbar.explain.catalog import CAUSES
 from busbar.job.evidence import LiveJob, cause, named
 from busbar.job.sample import GpuState, LiveRank
@@ -59,7 +59,7 @@ def _gpus(job: LiveJob) -> list[_Gpu]:
     found = []
     for rank in job.ranks:
         looks = rank.node.gpus
-        if len(looks) < 2:
+        if len(looks) < 2 or len(looks[0][1]) != len(looks[-1][1]):
             continue
         pids, last = {each.pid for each in rank.every}, looks[-1][1]
         mine = [n for n, gpu in enumerate(last) if pids & {pid for pid, _ in gpu.processes}]
@@ -67,11 +67,8 @@ def _gpus(job: LiveJob) -> list[_Gpu]:
             visible = rank.main.settings.get("CUDA_VISIBLE_DEVICES", "").split(",")
             order = [int(word) for word in visible if numbers.is_whole(word)] or range(len(last))
             mine = list(order[rank.main.local_rank or 0 :][:1])
-        pairs = [
-            (n, looks[0][1][n], last[n]) for n in mine if n < min(len(looks[0][1]), len(last))
-        ]
         seconds = max(looks[-1][0] - looks[0][0], 1e-3)
-        found += [_Gpu(n, rank, first, end, seconds) for n, first, end in pairs]
+        found += [_Gpu(n, rank, looks[0][1][n], last[n], seconds) for n in mine if n < len(last)]
     return found
 
 
@@ -92,8 +89,8 @@ def throttled(job: LiveJob) -> Iterator[Cause]:
         if why or low:
             text = f"GPU {gpu.index} of {gpu.rank} runs at {gpu.last.mhz} MHz"
             text += f": {', '.join(why)}" if why else f", the others at {median(others):.0f} MHz"
-            fact = (f"GPU {gpu.index}", text)
-            yield cause("gpu-throttled", "certain" if why else "likely", text, [gpu.rank], fact)
+            strength: Confidence = "certain" if why else "likely"
+            yield cause("gpu-throttled", strength, text, [gpu.rank], f"GPU {gpu.index}")
 
 
 def foreign(job: LiveJob) -> Iterator[Cause]:
@@ -106,8 +103,8 @@ def foreign(job: LiveJob) -> Iterator[Cause]:
         for pid, mib in gpu.last.processes:
             if pid not in ours and mib >= _FOREIGN_MIB:
                 text = f"PID {pid}, which is not of the job, uses GPU {gpu.index} of {gpu.rank}"
-                fact = (f"GPU {gpu.index}", f"PID {pid} has {mib} MiB")
-                yield cause("gpu-busy", "likely", text, [gpu.rank], fact)
+                place = f"GPU {gpu.index}"
+                yield cause("gpu-busy", "likely", text, [gpu.rank], place, f"it has {mib} MiB")
 
 
 def _shown_by(name: str, value: str) -> str:
@@ -129,13 +126,13 @@ def settings(job: LiveJob) -> Iterator[Cause]:
         if id_ := _shown_by(name, value):
             named_by_setting.add(id_)
             text = f"{name} is {value} in {named(mine)}"
-            yield cause(id_, "likely", text, mine, ("environ", setting))
+            yield cause(id_, "likely", text, mine, "environ", setting)
     linked = [gpu for gpu in _gpus(job) if gpu.last.links and gpu.last.moved is not None]
     idle = [gpu for gpu in linked if gpu.nvlink < _FLOWS < gpu.pcie]
     if ranks and len(idle) == len(linked) > 1 and "nccl-p2p-off" not in named_by_setting:
         mine = [gpu.rank for gpu in idle]
         text = f"GPUs of {named(mine)} exchange {idle[0].pcie / 1e9:.3g} GB/s over PCIe, and their"
-        yield cause("nccl-p2p-off", "likely", f"{text} NVLinks are idle", mine, ("GPUs", text))
+        yield cause("nccl-p2p-off", "likely", f"{text} NVLinks are idle", mine, "GPUs")
 
 
 def collectives(job: LiveJob) -> Iterator[Cause]:
@@ -145,31 +142,20 @@ def collectives(job: LiveJob) -> Iterator[Cause]:
     behind in none.
     """
     by_pid = {rank.main.pid: rank for rank in job.ranks}
-    for node in job.nodes:
-        for ranks in _communicators(node.ras):
-            rows = list(behind(ranks))
-            if len(ranks) > 1 and len({row["rank"] for row in rows}) == len(ranks):
+    words = "rank {rank} has started {count} of {most} {operation}".format_map
+    for text in [node.ras for node in job.nodes if node.ras]:
+        with suppress(ValueError, KeyError, TypeError, AttributeError):  # of another program
+            for ranks in [each["ranks"] for each in load(text)["communicators"]]:
+                rows = list(behind(ranks))
+                if len({row["rank"] for row in rows}) < max(len(ranks), 2):
+                    continue
                 kinds = grouped((row["operation"], row["rank"]) for row in rows)
-                fewest = min(map(len, kinds.values()))
-                odd = {n for mine in kinds.values() for n in mine if len(mine) == fewest}
-                mine = [
-                    by_pid[r["pid"]] for r in ranks if str(r["rank"]) in odd and r["pid"] in by_pid
-                ]
-                words = "rank {rank} has started {count} of {most} {operation}".format_map
-                said = ", ".join(
-                    words(row) for row in {row["operation"]: row for row in rows}.values()
-                )
-                if mine:
-                    text = f"ranks call different collectives: {said}"
-                    yield cause("collective-mismatch", "certain", text, mine, ("RAS", said))
-
-
-def _communicators(text: str) -> list[list[Mapping[str, Any]]]:
-    """Return the ranks of each communicator as ncclras prints them; none for another text."""
-    try:
-        return [list(each["ranks"]) for each in load(text)["communicators"]] if text else []
-    except (ValueError, KeyError, TypeError):
-        return []
+                odd = {n for mine in kinds.values() if 2 * len(mine) <= len(ranks) for n in mine}
+                mine = [by_pid.get(rank["pid"]) for rank in ranks if str(rank["rank"]) in odd]
+                said = ", ".join(map(words, {row["operation"]: row for row in rows}.values()))
+                if known := [rank for rank in mine if rank]:
+                    why = f"ranks call different collectives: {said}"
+                    yield cause("collective-mismatch", "certain", why, known, "RAS", said)
 
 
 def late(job: LiveJob) -> Iterator[Cause]:
@@ -185,4 +171,4 @@ def late(job: LiveJob) -> Iterator[Cause]:
             f"{named(ranks)} {does} with an idle GPU, and {named([g.rank for g in waiting])} wait"
         )
         fact = f"{idle[0].last.percent} % busy, GPU {waiting[0].index} {waiting[0].last.percent} %"
-        yield cause("rank-late", "likely", text, ranks, (f"GPU {idle[0].index}", fact))
+        yield cause("rank-late", "likely", text, ranks, f"GPU {idle[0].index}", fact)

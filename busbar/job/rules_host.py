@@ -30,8 +30,8 @@ def stopped(job: LiveJob) -> Iterator[Cause]:
     for state, why in (("T", "stopped by a signal"), ("t", "held by a debugger")):
         if found := [r for r in job.ranks if set(r.main.states) == {state}]:
             text = f"{named(found)} {'is' if len(found) == 1 else 'are'} {why}"
-            fact = ("stat", f"state {state} at each look")
-            yield cause("rank-stopped", "certain", text, found, fact)
+            fact = f"state {state} at each look"
+            yield cause("rank-stopped", "certain", text, found, "stat", fact)
 
 
 def quota(job: LiveJob) -> Iterator[Cause]:
@@ -42,7 +42,7 @@ def quota(job: LiveJob) -> Iterator[Cause]:
         text = (
             f"a quota of {cpus:.3g} CPUs stops {named(ranks)} in {min(share, 1):.0%} of the time"
         )
-        yield cause("cpu-quota", "certain", text, ranks, (f"{path}/cpu.stat", text))
+        yield cause("cpu-quota", "certain", text, ranks, f"{path}/cpu.stat")
 
 
 def full(job: LiveJob) -> Iterator[Cause]:
@@ -53,7 +53,7 @@ def full(job: LiveJob) -> Iterator[Cause]:
             if size > 0 and (free < max(_FULL_BYTES, _FULL * size) or (files and not inodes)):
                 text = f"{rank} writes {path}, whose file system is full: {free >> 10} of"
                 text += f" {size >> 10} KiB and {inodes} of {files} files are free"
-                yield cause("cannot-write", "certain", text, [rank], ("fd", text))
+                yield cause("cannot-write", "certain", text, [rank], "fd")
                 break
 
 
@@ -68,8 +68,8 @@ def shared_cpu(job: LiveJob) -> Iterator[Cause]:
             which = f"CPU {allowed}" if len(cpus) == 1 else f"the {len(cpus)} CPUs {allowed}"
             worst = max(each.main.wait for each in busy)
             text = f"{named(ranks)} share {which}, and wait for it up to {worst:.0%} of the time"
-            fact = ("status", f"Cpus_allowed_list: {allowed}")
-            yield cause("cpu-affinity", "certain", text, ranks, fact)
+            fact = f"Cpus_allowed_list: {allowed}"
+            yield cause("cpu-affinity", "certain", text, ranks, "status", fact)
 
 
 def no_cpu(job: LiveJob) -> Iterator[Cause]:
@@ -93,8 +93,8 @@ def no_cpu(job: LiveJob) -> Iterator[Cause]:
             text += f": it may use CPU {rank.main.allowed} only"
         id_ = "cpu-busy" if rivals else "cpu-affinity"
         certain = rivals and len(cpus) == 1
-        fact = ("task/*/schedstat", text)
-        yield cause(id_, "certain" if certain else "likely", text, [rank], fact)
+        file = "task/*/schedstat"
+        yield cause(id_, "certain" if certain else "likely", text, [rank], file)
 
 
 def swapping(job: LiveJob) -> Iterator[Cause]:
@@ -105,7 +105,7 @@ def swapping(job: LiveJob) -> Iterator[Cause]:
             text = (
                 f"{rank} has {main.swap_kib >> 10} MiB in swap and reads {main.faults:.0f} pages/s"
             )
-            yield cause("swapping", "likely", text, [rank], ("status", text))
+            yield cause("swapping", "likely", text, [rank], "status")
 
 
 def far_memory(job: LiveJob) -> Iterator[Cause]:
@@ -113,8 +113,8 @@ def far_memory(job: LiveJob) -> Iterator[Cause]:
     for rank in job.outliers(_far_share, _FAR, _FAR / 2):
         share, main = _far_share(rank), rank.main
         text = f"{share:.0%} of the memory of {rank} is on another NUMA node than its CPUs"
-        fact = ("numa_maps", f"KiB by node: {main.numa}; CPUs {main.allowed}")
-        yield cause("memory-far", "likely", text, [rank], fact)
+        fact = f"KiB by node: {main.numa}; CPUs {main.allowed}"
+        yield cause("memory-far", "likely", text, [rank], "numa_maps", fact)
 
 
 def _far_share(rank: LiveRank) -> float:
@@ -132,4 +132,4 @@ def storage(job: LiveJob) -> Iterator[Cause]:
         states, where = rank.main.states, rank.main.wchan
         if states.count("D") > _ALWAYS * len(states) and not any(rank.main.moved):
             text = f"{rank} waits in the kernel ({where}), and reads and writes nothing"
-            yield cause("storage-stalled", "likely", text, [rank], ("wchan", where))
+            yield cause("storage-stalled", "likely", text, [rank], "wchan")

@@ -94,10 +94,9 @@ def tcp_within_node(job: LiveJob) -> Iterator[Cause]:
     ranks = [r for r in job.ranks if r.main.pid in talking and not _shares(r)]
     if ranks:
         peers = [rank for rank in job.ranks if _shares(rank)]
-        text = f"{named(ranks)} exchanges data with ranks of the same node by TCP"
+        text = f"data of {named(ranks)} goes to ranks of the same node by TCP"
         text += f", while {named(peers)} share memory" if peers else ""
-        fact = ("net/tcp", "connections to ranks of this node; no shared segment is mapped")
-        yield cause("tcp-within-node", "likely", text, ranks, fact)
+        yield cause("tcp-within-node", "likely", text, ranks, "net/tcp")
 
 
 def slow_path(job: LiveJob) -> Iterator[Cause]:
@@ -120,7 +119,7 @@ def slow_path(job: LiveJob) -> Iterator[Cause]:
     rate = max(map(_rate, ranks)) / 1e9
     text = f"the network of {named(ranks)} ({' and '.join(hosts)}) is slow: data waited for it in"
     text += f" {found[0][1]:.0%} of the looks at {rate:.3g} GB/s"
-    yield cause("network-path-slow", "likely", text, ranks, ("net/tcp", text))
+    yield cause("network-path-slow", "likely", text, ranks, "net/tcp")
 
 
 def _calls(rank: LiveRank) -> tuple[Counter[str], str]:
@@ -152,9 +151,9 @@ def stacks(job: LiveJob) -> Iterator[Cause]:
         stack = next(last for call, (_, last) in zip(only, seen, strict=True) if call == rarest)
         inside = rarest or stack.partition(" < ")[0]
         rest = next(call for call in only if call != rarest)
-        text = f"{named(odd)} is in {inside} all the time, and the others wait in {rest}"
+        text = f"{named(odd)}: all the time in {inside}, while the others wait in {rest}"
         id_ = "collective-mismatch" if rarest else "rank-late"
-        yield cause(id_, "likely", text, odd, ("stack", stack))
+        yield cause(id_, "likely", text, odd, "stack", stack)
 
 
 def late(job: LiveJob) -> Iterator[Cause]:
@@ -168,4 +167,4 @@ def late(job: LiveJob) -> Iterator[Cause]:
         text = f"{odd[0]} computes all the time, and the others wait for it"
         mean = fmean(each.main.mean_cpu for each in rest)
         fact = f"{odd[0].main.mean_cpu:.2f} CPUs, the others {mean:.2f} in the mean"
-        yield cause("rank-late", "likely", text, odd, ("stat", fact))
+        yield cause("rank-late", "likely", text, odd, "stat", fact)
