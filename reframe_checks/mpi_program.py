@@ -11,11 +11,15 @@ import reframe.utility.typecheck as typ
 from reframe.core.builtins import fixture, run_before, variable
 
 from busbar.engine.launch import BenchLaunch
+from busbar.engine.reading import Note
+from busbar.redact import redact
 from busbar.tools.gpu_aware.request import BEST_WINDOWS, command
 from busbar.units import option_bytes, parse_bytes
 
 from .bench import LaunchesCheck, words_of
 from .programs import AT_END, BUSY, SOURCES, BuildProgram
+
+_OWN_CORE = str(SOURCES / "own_core.sh")
 
 
 class Sizes(tuple[int, ...]):
@@ -70,7 +74,7 @@ class GpuAwareCheck(LaunchesCheck, special=True):
     def take_best_windows(self, *more: str) -> None:
         """Measure on a machine that is shared with others, each rank on a core of its own."""
         self.more_options = " ".join((*more, BEST_WINDOWS, self.more_options))
-        self.wrapper = f"{shlex.quote(str(SOURCES / 'own_core.sh'))} {self.wrapper}"
+        self.wrapper = f"{shlex.quote(_OWN_CORE)} {self.wrapper}"
 
     @property
     def shares_gpu(self) -> bool:
@@ -113,6 +117,11 @@ class GpuAwareCheck(LaunchesCheck, special=True):
 
     def placing(self, launch: BenchLaunch) -> list[str]:
         return [*self.recorder, *words_of(self.wrapper, "wrapper")]
+
+    def remarks(self) -> list[Note]:
+        words = [word for word in words_of(self.wrapper, "wrapper") if word != _OWN_CORE]
+        text = f"the program was started by {shlex.join(words)}"
+        return [*super().remarks(), *([Note("wrapper", redact(text))] if words else [])]
 
     def bus_ids(self) -> tuple[str, ...]:
         """The PCI bus id of the GPU of each rank of a node; empty if the site lists none."""

@@ -160,9 +160,9 @@ def test_missing_metric_fails(tmp_path, option, pair):
 
 
 def test_output_of_another_run_fails(tmp_path):
-    status, document, _ = check(
-        tmp_path, "-n", "gpu_aware", "-S", "gpu_aware.wrapper=env BUSBAR_NONCE=6a09e667f3bcc908"
-    )
+    wrapper = "env LD_PRELOAD=libm.so.6 BUSBAR_NONCE=6a09e667f3bcc908"
+    status, document, _ = check(tmp_path, "-n", "gpu_aware", "-S", f"gpu_aware.wrapper={wrapper}")
+    assert {"wrapper", "preloaded"} <= {note["id"] for note in document["notes"]}
     assert status == 1
     assert document["verdict"] == "failed"
     assert any("the output is of another run" in row["message"] for row in document["results"])

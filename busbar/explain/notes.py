@@ -14,6 +14,7 @@ from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, lines_of
 from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
 from busbar.explain.rules_nccl import mscclpp_refusals
+from busbar.parse.events import Rank
 from busbar.parse.tables import beside
 from busbar.verdict import Verdict
 
@@ -87,6 +88,15 @@ def _not_read(context: Context) -> Iterator[Note]:
         yield Note("runs-dropped", summary, (line,))
     for file, reason in facts.damage.items():
         yield Note("input-damaged", f"{file} was read as far as it goes: {reason}")
+
+
+@note("preloaded")
+def _preloaded(context: Context) -> Note | None:
+    for rank, line in context.facts.events_of(Rank):
+        if rank.preloaded:
+            summary = f"rank {rank.rank} loads {rank.preloaded} before its own libraries"
+            return Note("preloaded", summary, (line,))
+    return None
 
 
 @note("sdma-cap")

@@ -56,7 +56,7 @@ def test_what_it_refuses(program, arguments, status, code, says):
     assert says in events[-1].text
 
 
-@pytest.mark.parametrize("fault", ["flip", "past", "ahead", "drop", "shift"])
+@pytest.mark.parametrize("fault", ["flip", "past", "ahead", "drop", "half", "shift"])
 def test_a_wrong_copy_is_seen(program, root, tmp_path, fault):
     library = tmp_path / "faulty_copy.so"
     source = root / "tests" / "wire" / "faulty_copy.c"

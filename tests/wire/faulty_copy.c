@@ -4,7 +4,7 @@
 //   cc -shared -fPIC -O2 faulty_copy.c -o faulty_copy.so -ldl
 //
 //   FAULT        flip: one bit (default); past: the byte behind the copy; ahead: the byte before it; in host memory only
-//                drop: nothing is copied; shift: the bytes arrive 8 behind their place
+//                drop: nothing is copied; half: only the first half is; shift: the bytes arrive 8 behind their place
 //   FAULT_EVERY  every n-th copy
 //   FAULT_COPY   only copies of this kind: host, to_gpu, from_gpu, local (within a GPU), peer (any)
 // At the end it prints "faulty_copy: N faults".
@@ -87,6 +87,7 @@ void *memcpy(void *to, const void *from, size_t bytes) {
     if (!is_hit("host", bytes)) return real(to, from, bytes);
     __sync_add_and_fetch(&faults, 1);
     if (fault_is("drop")) return to;
+    if (fault_is("half")) return real(to, from, bytes / 2);
     if (fault_is("shift")) return (char *)real((char *)to + 8, from, bytes - 8) - 8;
     real(to, from, bytes);
     ((char *)to)[place(bytes)] ^= 2;

@@ -51,6 +51,8 @@ def spoil(out: torch.Tensor, before: torch.Tensor) -> None:
         out.copy_(before)
     elif FAULT == "blocks":
         out.copy_(torch.cat([out[middle:], out[:middle]]))
+    elif FAULT == "shift":
+        out.copy_(out.roll(2))
     elif FAULT == "past":
         out.as_strided((1,), (1,), place + len(out)).zero_()
     elif FAULT == "ahead":
@@ -87,6 +89,8 @@ def spoilt(run: Callable[..., Any]) -> Callable[..., Any]:
         if hit and FAULT == "lost":  # the sender has overwritten its message before it leaves
             (rest[0] if run in SENDERS else out).fill_(-2)
         run(out, *rest, **options)
+        if hit and FAULT == "source":
+            rest[0][len(rest[0]) // 2] = 0.5
         right = out.clone()
         if FAULT in FILE_MODE:
             other_messages(out, call)

@@ -76,15 +76,18 @@ def test_nothing_fails_without_a_fault():
     ("fault", "collectives"),
     [
         *((fault, MOST) for fault in ("flip", "half", "drop", "repeat", "blocks", "lost")),
-        *((fault, MOST) for fault in ("past", "ahead")),
+        *((fault, MOST) for fault in ("shift", "past", "ahead")),
+        ("source", ("all_gather", "reduce_scatter", "alltoall")),
         ("root", ("broadcast",)),
         ("op", ("all_reduce",)),
         ("type", ("all_reduce",)),
     ],
 )
 def test_a_wrong_result_never_passes(fault, collectives):
-    # The program compares at least eight turns in a row, on the slowest machine.
-    failed, readings = judged(",".join(collectives), FAULT=fault, FAULT_EVERY="8")
+    # The program compares at least eight turns in a row, on the slowest machine; of some also what
+    # was sent.
+    every = "1" if fault == "source" else "8"
+    failed, readings = judged(",".join(collectives), FAULT=fault, FAULT_EVERY=every)
     assert any("wrong at 64 KiB" in message for message in failed), failed
     assert {reading.operation for reading in readings} == set(collectives)
     assert all(reading.wrong for reading in readings), readings
