@@ -118,7 +118,9 @@ def _expect(args: argparse.Namespace) -> int:
     named = {each.name: given[each.name] for each in fields(Question) if each.name in given}
     question = Question(**named, environment=_environment(args.env))
     if args.bench in POINT_BENCHES and args.src is None:
-        return _matrix(args, site, question)
+        if site.node_type(args.partition).gpus or args.nodes == 1:
+            return _matrix(args, site, question)
+        question = replace(question, src=0, dst=0)
     answer = _ask(site, question)
     if args.json:
         document = ExpectDocument(site=site.name, bench=args.bench, answer=answer)

@@ -92,7 +92,7 @@ def between_nodes(
             count = min(count, site.fabric.rails_per_pair)
         name = nics[0].name if len(nics) == 1 or index is not None else "nics"
         raw = raw_rate(nics[0].link_class, count, classes)
-        end = gpu(index) if index is not None else "gpus"
+        end = ("gpus" if index is None else gpu(index)) if node.gpus else "host"
         port = Hop(f"{end}{side}", f"{name}{side}", nics[0].link_class, count, raw)
         half = [port]
         staged = not nics[0].gpudirect and node.gpus and node.gpus.host_link

@@ -81,8 +81,11 @@ def multi_pair(site: Site, question: Question) -> Expectation:
 
 def _expect(site: Site, question: Question) -> Expectation:
     src, dst, nodes = question.src, question.dst, question.nodes
-    gpus, node = _gpus(site, question.partition), site.node_type(question.partition)
+    node = site.node_type(question.partition)
     where = f"site {site.name}, {question.bench}"
+    # Host memory of another node is reached without GPUs.
+    alone = node.gpus is None and nodes > 1 and question.buffers == "H H"
+    gpus = None if alone else _gpus(site, question.partition)
     if question.buffers not in BUFFERS:
         raise BusbarError(
             f"unknown buffers {question.buffers!r}",
@@ -96,7 +99,7 @@ def _expect(site: Site, question: Question) -> Expectation:
             where=where,
         )
     for index in (src, dst):
-        if index is not None and not 0 <= index < gpus.count:
+        if index is not None and gpus and not 0 <= index < gpus.count:
             raise BusbarError(
                 f"no GPU {index}",
                 where=where,
@@ -106,7 +109,7 @@ def _expect(site: Site, question: Question) -> Expectation:
     try:
         if nodes > 1:
             path = between_nodes(site, node, classes, src, dst)
-        elif question.buffers != "D D":
+        elif gpus and question.buffers != "D D":
             path = to_host(gpus, classes, dst if question.buffers.startswith("H") else src)
         else:
             path = within_node(node, classes, src, dst)
@@ -117,7 +120,7 @@ def _expect(site: Site, question: Question) -> Expectation:
     engine = _engine(site, question, link) if nodes == 1 else None
     transport = _Transport(path, link, engine)
     band = transport.band(site, question, where)
-    return transport.expect(question, band, proven(site, gpus, band))
+    return transport.expect(question, band, proven(site, gpus, band) if gpus else "none")
 
 
 @dataclass(frozen=True)
@@ -161,6 +164,7 @@ class _Transport:
             nbytes=nbytes,
             fitted=fitted,
             readings=readings,
+            outside=band.buffers != question.buffers,
         )
 
     def describe(self) -> tuple[str, ...]:
@@ -178,11 +182,13 @@ class _Transport:
     def band(self, site: Site, question: Question, where: str) -> Transfer:
         """Return the band that fits; raise ``NoExpectation`` with the reason if there is none."""
         environment = question.settings(site)
+        # A NIC reads host memory as fast as that of a GPU at least, but nobody measured it so.
+        beside = "D D" if question.nodes > 1 and question.buffers == "H H" else ""
         fitting = [
             band
             for band in self.link.bands
             if band.bench == question.bench
-            and band.buffers == question.buffers
+            and band.buffers in (question.buffers, beside)
             and band.engine in (None, self.engine_name)
             and (not band.lanes or question.lane in (None, *band.lanes))
         ]
@@ -194,8 +200,10 @@ class _Transport:
         held = [band for band in sized if holds(band, environment)]
         if held:
             # A band of such GPUs first; then the one that reaches furthest.
-            model = _gpus(site, question.partition).model
-            return max(held, key=lambda band: (model in band.models, band.bytes[1]))
+            gpus = site.node_type(question.partition).gpus
+            model = gpus.model if gpus else ""
+            own = question.buffers
+            return max(held, key=lambda b: (b.buffers == own, model in b.models, b.bytes[1]))
         name = self.path.binding.link_class
         if by_switches:
             # openucx/ucx pull requests 10206 and 10285

@@ -32,7 +32,7 @@ Value = Annotated[str, AfterValidator(refuse_command)]
 """The value of an environment variable: one line, as scripts and job prologues print it."""
 Proof = Literal["run", "replay", "none"]
 PartitionFeature = Literal["efa", "cxi", "ib", "roce", "cpx"]
-Provider = Literal["verbs", "efa", "cxi", "tcp"]
+Provider = Literal["verbs", "efa", "cxi", "opx", "tcp"]
 PointBench = Literal["osu_bw", "osu_bibw", "osu_mbw_mr", "osu_latency", "copy"]
 """The benchmarks of OSU, and ``copy``: by the GPU's copy engine, without MPI."""
 CollectiveBench = Literal[
@@ -312,7 +312,7 @@ class Fabric(Record):
 
     provider: Provider
     """The transport that must carry the traffic: ``verbs`` for InfiniBand and RoCE, ``cxi`` for
-    Slingshot."""
+    Slingshot, ``opx`` for Omni-Path."""
     rails: Count
     """Separate networks; each node has a NIC on each."""
     switches: str = ""

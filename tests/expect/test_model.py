@@ -151,6 +151,32 @@ def test_gpus_on_pci_express_have_limits() -> None:
     assert found.path[0] == "gpu0-host: 1 x pcie4-x16 = 31.5 GB/s (binds)"
 
 
+@cases(
+    ("link_class", "provider", "limit", "banded"),
+    [
+        ("ib-200g", "verbs", 25, True),
+        ("roce-400g", "verbs", 50, True),
+        ("slingshot-11", "cxi", 25, True),
+        ("opa-400g", "opx", 50, False),
+        ("eth-100g", "tcp", 12.5, False),
+    ],
+)
+def test_nodes_without_gpus_have_the_limit_of_a_port(
+    link_class: str, provider: str, limit: float, banded: bool
+) -> None:
+    """A band that was measured on memory of GPUs condemns no reading of host memory."""
+    node = {"nics": [{"name": "nic0", "class": link_class, "count": 2}]}
+    cpus = site(node_types={"gpu": node}, fabric={"provider": provider, "rails": 2})
+    question = Question("osu_bw", 4 * MIB, nodes=2, src=0, dst=0, buffers="H H")
+    if banded:
+        found = point_to_point(cpus, question)
+        assert (found.limit, found.outside) == (limit, True)
+        assert found.path[0].startswith("host-nic0: 1 x ")
+    else:
+        assert missing(cpus, question).limit == limit
+    assert missing(cpus, replace(question, buffers="D D")).limit is None
+
+
 def test_bridged_pairs_reach_the_others_by_the_host() -> None:
     pairs = l40s(((0, 1), (2, 3)))
     ring = Question(bench="all_reduce", algo="ring", nbytes=16 * MIB)
