@@ -40,20 +40,8 @@ _COMMAND = re.compile(r"\$\(|`|[\x00-\x1f\x7f]")
 
 
 # Printable by Unicode's categories, and still without a glyph: joiners, fillers and selectors.
-_INVISIBLE = frozenset(
-    chr(code)
-    for first, last in (
-        (0x034F, 0x034F),
-        (0x115F, 0x1160),
-        (0x17B4, 0x17B5),
-        (0x180B, 0x180F),
-        (0x2800, 0x2800),
-        (0x3164, 0x3164),
-        (0xFE00, 0xFE0F),
-        (0xFFA0, 0xFFA0),
-        (0xE0100, 0xE01EF),
-    )
-    for code in range(first, last + 1)
+_INVISIBLE = re.compile(
+    "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 MOST_BYTES = 2**20
 _ALL_USERS = ["0", str(2**32 - 1)]
@@ -260,32 +248,21 @@ def visible(text: str, keep: str = "\t\n") -> str:
     direction, separators other than the space, lone surrogates, unassigned characters), except
     ``keep``.
     """
-    if text.isprintable() and (text.isascii() or _INVISIBLE.isdisjoint(text)):
+    if text.isprintable() and (text.isascii() or not _INVISIBLE.search(text)):
         return text
     return "".join(
-        character
-        if character in keep or (character.isprintable() and character not in _INVISIBLE)
-        else _escape(character)
-        for character in text
+        each
+        if each in keep or (each.isprintable() and not _INVISIBLE.match(each))
+        else "\\x0d"
+        if each == "\r"
+        else each.encode("unicode_escape").decode()
+        for each in text
     )
 
 
 def one_line(text: str) -> str:
     """Return ``text`` as a part of one line: a line feed is an escape, too."""
     return visible(text, keep="\t")
-
-
-def _escape(character: str) -> str:
-    code = ord(character)
-    if character == "\n":
-        return "\\n"
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 1 << 16
-        else f"\\U{code:08x}"
-    )
 
 
 def metric_label(text: str) -> str:

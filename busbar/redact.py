@@ -18,23 +18,8 @@ from typing import Any
 from busbar.secret_forms import REPLACEMENT, without_forms
 
 KEPT_PREFIXES = (
-    "NCCL_",
-    "RCCL_",
-    "MSCCLPP_",
-    "TORCH_NCCL_",
-    "NPKIT_",
-    "UCX_",
-    "UCC_",
-    "FI_",
-    "OMPI_",
-    "PMIX_",
-    "PRTE_",
-    "MPICH_",
-    "CUDA_",
-    "HIP_",
-    "ROCR_",
-    "HSA_",
-    "SLURM_",
+    *("NCCL_", "RCCL_", "MSCCLPP_", "TORCH_NCCL_", "NPKIT_", "UCX_", "UCC_", "FI_", "OMPI_"),
+    *("PMIX_", "PRTE_", "MPICH_", "CUDA_", "HIP_", "ROCR_", "HSA_", "SLURM_"),
 )
 """Prefixes of the variables that a stored result may contain."""
 
