@@ -3,7 +3,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench fit published fuzz mutants docs clean docs-site completion image sbom bundle bundle-verify bundle-install spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
+.PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench bench-statistics fit published fuzz mutants docs clean docs-site completion image sbom bundle bundle-verify bundle-install spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -123,6 +123,16 @@ lock: ## resolve the requirements again and write the locks (needs uv)
 licenses: dev ## ask the wheels and recipes of every lock for their licences, after the locks have changed; then make docs
 	@ci/spack/setup.sh
 	@ci/licenses.sh
+
+YEARS ?= 2000
+STEPS ?= 1500
+SEEDS ?= 100
+bench-statistics: dev ## print the tables of docs/sweep-method.md and docs/history.md, from simulated fleets and nights, in hours (SEEDS=1 YEARS=20 STEPS=20: a small run in minutes)
+	@$(BIN)/python -m tests.bench.sweep_fleet $(SEEDS)
+	@$(BIN)/python -m tests.bench.sweep_paths $(SEEDS) $(ARGS)
+	@$(BIN)/python -m tests.bench.simulate_nights --years $(YEARS) --steps $(STEPS) build/nights
+	@$(BIN)/python -m tests.bench.change_points build/nights
+	@$(BIN)/python -m tests.bench.drifts build/nights
 
 bench: dev ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks and on other texts, busbar check against its bare jobs (ARGS=)
 	@$(BIN)/python -m tests.bench.explain_large
