@@ -216,8 +216,13 @@ def _of_model(setting: _Setting) -> list[Candidate]:
     if question.plugin or question.protocol not in (None, "simple") or not known:
         return []
     model, found = fitted(), []
+    fabric = setting.site.fabric
+    over = fabric.oversubscription if fabric else 1
     for way in _ways(setting):
         width = model.width(way)
+        busbw = way.busbw(model.numbers)
+        crowded = replace(way, between=way.between and way.between / over)
+        low = math.exp(crowded.busbw(model.numbers) - busbw) / width
         systems = sorted({name for each in way.classes for name in model.systems.get(each, ())})
         outside = not model.known(way)
         text = f"{len(model.numbers)} numbers fitted together to {model.readings} readings"
@@ -225,7 +230,7 @@ def _of_model(setting: _Setting) -> list[Candidate]:
         more = f" and {len(systems) - _SHOWN} more" if len(systems) > _SHOWN else ""
         found.append(
             Candidate(
-                *(way.algo, math.exp(way.busbw(model.numbers)), 1 / width, width),
+                *(way.algo, math.exp(busbw), low, width),
                 (f"{text}{of}{more}",),
                 fitted=len(model.numbers),
                 readings=model.readings,

@@ -319,6 +319,9 @@ class Fabric(Record):
     """Description of the switches."""
     uplinks: str = ""
     """Links between switches, in words."""
+    oversubscription: Annotated[float, Field(ge=1)] = 1
+    """Ports of nodes over uplinks, by rate: 2 if a switch has half as much to other switches. Jobs
+    may lie below one switch, so it lowers the low ends of bands, and no limit."""
     rails_per_pair: Count = 1
     """NICs that one pair of ranks can use at once."""
     topology_file: str = ""

@@ -268,6 +268,18 @@ def test_nics_that_do_not_read_gpu_memory_are_staged() -> None:
         assert staged.typical <= least
 
 
+def test_oversubscribed_uplinks_lower_the_low_end_alone() -> None:
+    question = Question(bench="alltoall", nodes=4, nbytes=8 * GIB)
+    usual = collective(site(), question)
+    crowded = collective(site(fabric={"oversubscription": 2}), question)
+    assert (crowded.limit, crowded.typical, crowded.high) == pytest.approx(
+        (usual.limit, usual.typical, usual.high)
+    )
+    assert crowded.low == pytest.approx(usual.low / 2, rel=0.05)
+    with pytest.raises(ValueError, match="oversubscription"):
+        site(fabric={"oversubscription": 0.5})
+
+
 @cases("nbytes", [8, 1 << 10, 1 << 16, 1 << 20, 1 << 30, 16 << 30])
 def test_any_size_and_number_of_nodes_has_an_answer(nbytes: int) -> None:
     last = 0.0
