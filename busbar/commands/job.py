@@ -7,11 +7,12 @@ import argparse
 import os
 import time
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from busbar.arguments import option
-from busbar.boundary import replace_file
+from busbar.boundary import regular, replace_file
 from busbar.commands.declare import JSON, PROMETHEUS, command
 from busbar.document import to_json
 from busbar.errors import BusbarError, file_error
@@ -30,6 +31,7 @@ from busbar.verdict import exit_status
 _LEAST_S, _MOST_S = 1.0, 60.0
 _COST = 0.01
 """CPUs that the collector of --watch may use in the mean."""
+_MOST_LINE = 1 << 16
 _NODES = "only these nodes of the job; without JOB, all ranks of this user there, by --shell"
 _INSPECTOR = "instead of looking, judge JSON lines of NCCL's Inspector, of all ranks of a job"
 _STACKS = "also ask py-spy for the Python stack of each rank, which pauses the rank"
@@ -83,9 +85,15 @@ def job(args: argparse.Namespace) -> int:
             ExitStack() as stack,
             file_error("cannot be read", hint="name files of the Inspector"),
         ):
-            opened = (stack.enter_context(open(f, errors="replace")) for f in args.inspector)
-            return _show(judge_inspector(where, opened), args)
-    commands, job_id, pids, name = _target(args)
+            opened = (
+                stack.enter_context(open(path, errors="replace", opener=regular))
+                for path in args.inspector
+            )
+            rows = (iter(partial(file.readline, _MOST_LINE), "") for file in opened)
+            return _show(judge_inspector(where, rows), args)
+    nodes, job_id, pids, name = _target(args)
+    commands = commands_of(job_id, nodes, args.shell.split() if job_id == ANY_RANK else ())
+    count = max(len(nodes), 1)
     while True:
         samples: list[NodeSample] = []
         lines, errors = observe(commands, args.seconds, job=job_id, pids=pids, stacks=args.stacks)
@@ -98,18 +106,19 @@ def job(args: argparse.Namespace) -> int:
             said = errors[0] if errors else "they printed nothing"
             hint = "Python 3.11 or newer must be there"
             raise BusbarError(f"no node was observed: {said}", where=name, hint=hint)
-        answer = judge(name, samples, errors)
+        # srun warns of options that a cluster does not have.
+        answer = judge(name, samples, errors if len(samples) < count else ())
         status = _show(answer, args)
         if not args.watch or not answer.ranks:
             return status
         time.sleep(max(args.seconds, answer.collector_cpu_s / _COST - answer.seconds))
 
 
-def _target(args: argparse.Namespace) -> tuple[list[list[str]], str, list[int], str]:
-    """Return what starts the collector, which job or processes it looks at, and their name."""
+def _target(args: argparse.Namespace) -> tuple[list[str], str, list[int], str]:
+    """Return nodes, none for this host, the job or processes to look at, and their name."""
     nodes = expand(args.nodelist, "--nodelist") if args.nodelist else []
     if nodes and not args.jobs:
-        return commands_of("", nodes, args.shell.split()), ANY_RANK, [], args.nodelist
+        return nodes, ANY_RANK, [], args.nodelist
     wrong = [each for each in args.jobs if not numbers.is_whole(each)]
     if wrong or not args.jobs:
         what = f"{wrong[0]!r} is not a job or process id" if wrong else "no job given"
@@ -117,13 +126,12 @@ def _target(args: argparse.Namespace) -> tuple[list[list[str]], str, list[int], 
     name = " ".join(args.jobs)
     known = Slurm().job_end(name) if len(args.jobs) == 1 else None
     if known and known.state == "RUNNING":
-        nodes = nodes or expand(known.nodes, f"job {name}")
-        return commands_of(name, nodes, ()), name, [], name
+        return nodes or expand(known.nodes, f"job {name}"), name, [], name
     if missing := next((each for each in args.jobs if not Path(f"/proc/{each}").exists()), None):
         state = f"; Slurm says {known.state}" if known else ""
         what = f"no running job and no process has the id {missing}{state}"
         raise BusbarError(what, where="JOB", hint="look at squeue --me and ps")
-    return [[]], "", [int(each) for each in args.jobs], name
+    return [], "", [int(each) for each in args.jobs], name
 
 
 def _show(answer: JobAnswer, args: argparse.Namespace) -> int:

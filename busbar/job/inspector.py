@@ -33,7 +33,8 @@ _LAST = 0.7
 """Share of the operations of a window for which one rank came last."""
 _WAITED = 0.25
 """How long the others waited for it, by the time of the transfer."""
-_MOST = 20_000_000
+_MOST = 4_000_000
+"""Records that are kept: some 0.2 KB each."""
 
 Series = tuple[str, str, int]
 """Communicator, collective, bytes."""
