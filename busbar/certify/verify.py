@@ -202,7 +202,7 @@ def _signed(directory: Path, signers: Path | None) -> tuple[list[str], list[str]
         except FileNotFoundError:
             return [], [], "signature not checked: ssh-keygen is not here"
         except (OSError, ValueError) as error:
-            wrong.append(f"{path.name}: {error}")
+            wrong.append(f"{path.name}: {getattr(error, 'strerror', None) or error}")
     return signed, wrong, "" if found else "the record is not signed"
 
 

@@ -162,6 +162,7 @@ def main() -> int:
         parser.add_argument(f"--{name}", type=int, default=1)
     args = parser.parse_args()
     chance = random.Random(args.seed)  # noqa: S311 - a seeded choice
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the cluster is stopped, too
     site = lab.SITE.replace("nodes: 8", f"nodes: {len(NODES)}")
     with mock.patch.multiple(lab, NODES=NODES, SITE=site):
         fleet = FourNodes.start(args.directory, 1)
