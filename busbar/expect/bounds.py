@@ -204,6 +204,11 @@ def _inside(node: NodeType, classes: tuple[tuple[str, LinkClass], ...], ranks: i
             f"{ranks} ranks per node do not fit on {count} GPUs",
             hint="use fewer ranks or more nodes",
         )
+    links = node.gpus.links
+    if links and links.switched and not links.package:
+        # A star: each cut, each GPU and each path has the links of one GPU.
+        rate = raw_rate(links.switched.link_class, links.switched.count, dict(classes))
+        return _Inside(cut=rate, weakest=rate, mean=rate, neighbours=rate)
     import networkx as nx  # noqa: PLC0415 - takes longer to load than most commands need
 
     graph = _restricted(node_graph(node, dict(classes)), ranks)
