@@ -98,8 +98,9 @@ def bound(node: NodeType, classes: dict[str, LinkClass], shape: Shape) -> Bound:
             hint="set gpus.multicast in site.yaml if it is on",
         )
     candidates = [algo] if algo else [RING, TREE, *([NVLS] if multicast else [])]
-    if algo is None and nodes > 1 and all(classes[nic.link_class].reduces for nic in node.nics):
-        candidates.append(_COLLNET)
+    if algo is None and nodes > 1 and network(node, classes):
+        reduces = all(classes[nic.link_class].reduces for nic in node.nics)
+        candidates += [_COLLNET] if reduces else []
     bounds = []
     for name in candidates:
         run = replace(shape, algo=name)

@@ -361,6 +361,11 @@ def test_the_h20_band_stays_that_of_h20() -> None:
     assert h20.proof == "replay"
 
 
+def test_an_unknown_link_class_is_an_error() -> None:
+    with pytest.raises(BusbarError, match="unknown link class 'ib-250g'"):
+        collective(site(nics=nics("ib-250g")), Question(bench="all_reduce", nodes=2))
+
+
 def test_an_unknown_algorithm_is_an_error() -> None:
     with pytest.raises(BusbarError, match="unknown algorithm"):
         collective(site(), Question(bench="all_reduce", algo="star"))
