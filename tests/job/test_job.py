@@ -225,6 +225,17 @@ def test_a_stopped_process(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert 'busbar_job_cause{cause="rank-stopped"' in metrics.read_text()
 
 
+def test_ranks_of_named_hosts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """By a shell that joins the words of a command, as ssh does."""
+    shell = tmp_path / "shell"
+    shell.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
+    shell.chmod(0o755)
+    with running(SLEEPS, SLEEPS):
+        time.sleep(0.3)
+        found, _ = observed([], capsys, "--nodelist", "n1", "--shell", str(shell))
+    assert {0, 1} <= {each["rank"] for each in found["ranks"]}
+
+
 def test_a_process_that_ends_is_no_error(capsys: pytest.CaptureFixture[str]) -> None:
     with running(SLEEPS, "import time; time.sleep(1.2)") as pids:
         time.sleep(0.4)
