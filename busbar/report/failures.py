@@ -42,6 +42,13 @@ class Failure:
     """Whether the run before did not have it."""
 
     @property
+    def known(self) -> str:
+        """The cause, or that none is known; of what did not run the summary says why."""
+        if self.id or self.verdict is Verdict.NOT_RUN:
+            return self.id or "did not start or end"
+        return "no cause is known"
+
+    @property
     def shown_messages(self) -> list[str]:
         """The first messages, and how many more there are."""
         return _first([each for each in self.messages if each not in self.summaries])

@@ -14,6 +14,7 @@ from busbar.verdict import Verdict, worst
 _COLUMNS = 24
 _SIDE = 14
 _MOST_LISTED = 200
+_MOST_NAMED = 256
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Fleet:
     """What limits the results of a sweep."""
     width: int = _COLUMNS * _SIDE
     side: int = _SIDE
+
+    @property
+    def named(self) -> bool:
+        """Whether each node has room for its name."""
+        return self.total <= _MOST_NAMED
 
 
 @dataclass

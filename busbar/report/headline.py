@@ -128,9 +128,12 @@ def of_sweep(fleet: Fleet) -> str:
         return f"{fleet.total} nodes were compared with each other only"
     if not bad:
         return f"no node of {fleet.total} is slow"
-    parts = []
+    parts: list[str] = []
     for count, verdict in bad:
         nodes = [node.name for node in fleet.listed if node.verdict is verdict]
         text = _OF_NODES.get(verdict, f"{{}} is {verdict}").format(names_text(nodes))
+        reason = fleet.listed[0].reason.partition("; ")[0]
+        if not parts and reason.startswith("median") and " of " in reason:
+            text += f": {reason}"
         parts.append(text if count == 1 else f"{text} ({count} nodes)")
     return f"{'; '.join(parts)}; {fleet.total} nodes in all"

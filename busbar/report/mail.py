@@ -39,7 +39,7 @@ def _lines(page: Page) -> Iterator[str]:
     for failure in page.failures[:_MOST_FAILURES]:
         new = "new, " if failure.new else ""
         checks = names_text(failure.checks)
-        yield f"{failure.verdict} {failure.id or 'no cause is known'} ({new}{checks}):"
+        yield f"{failure.verdict} {failure.known} ({new}{checks}):"
         yield from (f"  {text}" for text in failure.summaries[:_MOST_LINES])
         if failure.remedy:
             yield f"  {failure.remedy}"

@@ -68,7 +68,7 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
             drift=event.drift,
             recent=last is None or last - event.since <= _RECENT,
             title=f"{', '.join(places)}: " * bool(places)
-            + f"{percent(largest)} {largest.key.metric}"
+            + _plainly(largest)
             + (f", {count} series in all" if count > 1 else ""),
             worse=event.worse,
             shared=", ".join(map(short_name, event.shared)),
@@ -79,6 +79,12 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
             open=any(change.worse and change.key not in repaired for change in changes),
         )
         repaired |= {change.key for change in changes if not change.worse}
+
+
+def _plainly(change: Change) -> str:
+    share = change.ratio.value - 1
+    words = ("shorter", "longer") if change.key.unit == "us" else ("lower", "higher")
+    return f"{change.key.metric} {abs(share):.1%} {words[share > 0]}"
 
 
 def _line(change: Change) -> str:

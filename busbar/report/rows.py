@@ -91,7 +91,7 @@ def collective_of(row: Result) -> str:
     return f"{series.operation or series.bench} of {series.ranks} GPUs"
 
 
-def _in_words(row: Result) -> str:
+def in_words(row: Result) -> str:
     """Return what a reading is of, without the letters and names that its tool has for it."""
     if row.metric == "correctness":
         return "data intact" if row.verdict is Verdict.PASS else "data"
@@ -103,7 +103,7 @@ def _in_words(row: Result) -> str:
 def rows_of_check(name: str, outcome: Outcome) -> list[list[Part]]:
     """Return one row for a whole check, with its worst reading."""
     row = deciding(outcome)
-    return [_cells(name, row, outcome.verdict, outcome, reading=_in_words(row) if row else "")]
+    return [_cells(name, row, outcome.verdict, outcome, reading=in_words(row) if row else "")]
 
 
 def deciding(outcome: Outcome) -> Result | None:

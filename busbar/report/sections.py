@@ -15,7 +15,7 @@ from busbar.report.bars import BarPicture, bar
 from busbar.report.curve import CurvePicture, curve
 from busbar.report.failures import repeat
 from busbar.report.matrix import MatrixPicture, matrix
-from busbar.report.rows import ends_of, namer, quality
+from busbar.report.rows import ends_of, in_words, namer, quality
 from busbar.report.trend import Trend
 from busbar.site.model import Site
 from busbar.units import format_bytes
@@ -172,7 +172,7 @@ def _section(
         place=", ".join(filter(None, (outcome.partition, outcome.environment))),
         headline=bar("", [headline]) if headline else None,
         value=headline.value if headline else None,
-        reading=_reading(headline) if headline else "",
+        reading=_reading(headline or next(iter(rows), None)),
         readings=len(readings),
         curves=tuple(shown_curves),
         bars=tuple(shown_bars),
@@ -203,9 +203,10 @@ def _headline(readings: Sequence[Result]) -> Result | None:
     )
 
 
-def _reading(row: Result) -> str:
-    size = format_bytes(row.bytes) if row.bytes else ""
-    return " ".join(filter(None, (row.metric, row.pair, row.buffers, size)))
+def _reading(row: Result | None) -> str:
+    if not row:
+        return ""
+    return ", ".join(filter(None, (in_words(row), format_bytes(row.bytes) if row.bytes else "")))
 
 
 def _groups(results: Iterable[Result]) -> list[tuple[str, list[Result]]]:

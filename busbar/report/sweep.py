@@ -21,6 +21,8 @@ from busbar.verdict import Verdict, worst
 from busbar.words import grouped
 
 _MOST_BYTES = 2**30
+_LOWER = 0.95
+"""Medians below this share of the usual one are shown beside it."""
 
 
 def at_best(sweep: Analysis | SweepRun) -> Verdict:
@@ -56,9 +58,12 @@ def map_of(
     planned = sweep.nodes if isinstance(sweep, SweepRun) else ()
     nodes = dict.fromkeys([*planned, *rates])
     states = {node: NodeState(at_best(sweep), [""]) for node in nodes}
-    for node, values in rates.items():
-        if values:
-            states[node].reasons = [f"median {number(statistics.median(values))} GB/s"]
+    medians = {node: statistics.median(values) for node, values in rates.items() if values}
+    usual = statistics.median(medians.values()) if medians else 0.0
+    for node in rates:
+        if node in medians:
+            of = f" of {number(usual)}" if medians[node] < _LOWER * usual else ""
+            states[node].reasons = [f"median {number(medians[node])}{of} GB/s"]
         else:
             states[node] = NodeState(Verdict.NOT_RUN, ["no reading"])
     for verdict, names, reason in _findings(sweep, set(nodes)):

@@ -213,7 +213,7 @@ def _days(first: float, last: float, x: Callable[[float], float]) -> Iterator[Ti
     step = max(1, math.ceil(days / _MOST_TICKS))
     for n in range(0, days + 1, step):
         time = first + n * _NIGHT
-        yield Tick(x(time), day(time)[5:])
+        yield Tick(x(time), day(time))
 
 
 def _spark(values: Sequence[float]) -> str:

@@ -365,7 +365,7 @@ def test_latencies_of_a_healthy_node_do_not_look_like_a_fault(tmp_path: Path) ->
 
 def test_the_worst_reading_names_its_pair(tmp_path: Path) -> None:
     (check,) = page(snapshot(tmp_path, list(matrix_rows(slow=2)))).checks
-    assert check.reading.startswith("bandwidth 0->2 D D")
+    assert check.reading.startswith("GPU 0 to GPU 2")
 
 
 def test_a_check_with_parameters_shows_its_history(tmp_path: Path) -> None:
