@@ -29,7 +29,7 @@ LOG = "srun.log"
 #   lab     pytest tests/lab/test_sweep.py, on links that are shaped
 #   method  part of the method
 _PARTNERS = 3  # method: good nodes that confirm each accusation
-_SECOND_PASSES = 3  # paths: passes of suspects, of which most need one
+_SECOND_PASSES = 5  # paths: passes of suspects, of which most need one
 _AT_TIMES = 0.5  # lab: share of the median below which a node is slow at times, by packet loss
 _OFTEN = 3  # lab: so many such readings are no coincidence
 _LAUNCH_S = 300  # method: limit for the start of all ranks
