@@ -272,7 +272,7 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
     relevant = [
         f for f in findings if _accounts_for(f, outcome) or (slow and f.explains is Explains.SLOW)
     ]
-    places = {id(f): _place(f, context) for f in relevant}
+    places = {id(f): _place(f, outcome, context) for f in relevant}
     follows = {
         id(f): [g for g in relevant if _hides(f, g) and not _is_older(g, f, places)]
         for f in relevant
@@ -284,7 +284,7 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
         explicit = explicit or _unexplained(outcome, context.judged)
     causes: dict[tuple[str, int | None], Cause] = {}
     for f in sorted(explicit, key=lambda f: (not f.hides, f.confidence != "certain")):
-        place = places.get(id(f)) or _place(f, context)
+        place = places.get(id(f)) or _place(f, outcome, context)
         after = tuple(
             Consequence(each.id, each.summary, each.evidence, places[id(each)].time)
             for each in follows.get(id(f), ())
@@ -300,11 +300,11 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
     return list(causes.values())
 
 
-def _place(found: Finding, context: Context) -> Position:
+def _place(found: Finding, outcome: Verdict, context: Context) -> Position:
     """Return place and time of the first line of a finding that shows a rank or a host."""
     if (rank := found.details.get("rank")) is not None:
         return context.place(next(iter(found.evidence), None), rank)
-    if found.effect is not Verdict.FAILED:
+    if outcome is not Verdict.FAILED:
         return Position()  # all ranks have what makes a run slow
     places = [context.place(line) for line in found.evidence[:3]]
     named = (each for each in places if each.rank is not None or each.host)
