@@ -122,7 +122,8 @@ def rocm(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     outside = plan.host.rocm
     if outside is None:
         return broken(
-            "no ROCm on this host (/opt/rocm*/.info/version), so the driver release is unknown",
+            "no ROCm on this host (.info/version in /opt/rocm* or /opt/rocm/core-*), so the driver"
+            " release is unknown",
             "run preflight on a compute node",
         )
     inside = rocm_release(View.of(plan.contents.files)) or _hip_release(libraries)

@@ -80,12 +80,13 @@ def _rdma_drivers(view: View) -> tuple[str, ...]:
 
 
 def rocm_release(view: View) -> tuple[int, ...] | None:
-    """Return the release of the newest /opt/rocm*; None if there is none."""
+    """Return the release of the newest /opt/rocm* and /opt/rocm/core-*; None if there is none."""
     releases = []
-    for name in view.names(PurePosixPath("/opt")):
-        version = PurePosixPath("/opt", name, ".info", "version")
-        if name.startswith("rocm") and view.kind(version) == "file":
-            releases.append(elf.numbers(view.text(version).strip().partition("-")[0]))
+    for above, prefix in (("/opt", "rocm"), ("/opt/rocm", "core-")):
+        for name in view.names(PurePosixPath(above)):
+            version = PurePosixPath(above, name, ".info", "version")
+            if name.startswith(prefix) and view.kind(version) == "file":
+                releases.append(elf.numbers(view.text(version).strip().partition("-")[0]))
     return max(releases, default=None) or None
 
 

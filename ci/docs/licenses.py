@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from busbar.site.manifests import shared
+from busbar.site.systems import BASE
 from ci.sbom import ROOT, licence, parts
 
 from .markdown import table
@@ -28,13 +32,19 @@ LOCKS = {
 }
 
 
+def locks(pattern: str) -> list[Path]:
+    """Return the locks of a pattern, without those that are derived for other systems."""
+    found = [(path, shared(path.parent)) for path in sorted(ROOT.glob(pattern))]
+    return [path for path, own in found if own is None or own.system == BASE]
+
+
 def licenses_page() -> str:
     """One row for each package and version, in the first section that has it."""
     lines, seen = [INTRO], set()
     for title, pattern in LOCKS.items():
         found = {
             (f"`{each.name}`", each.version, licence(each)[0])
-            for path in sorted(ROOT.glob(pattern))
+            for path in locks(pattern)
             for each in parts(path)
         }
         rows = sorted(found - seen)

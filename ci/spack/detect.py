@@ -20,14 +20,14 @@ from busbar.gate.sysfs import text_in
 from busbar.program import call
 
 ROCM_SCOPES = Path(__file__).resolve().parents[2] / "site/_families/spack"
-ROCM_TEMPLATES = ("6.3.3", "5.4.3")
+ROCM_TEMPLATES = ("7.2.3", "6.3.3", "5.4.3")
 """The releases with a committed scope; a release has the packages of the nearest below."""
 # A header or program of each development package of ROCm that our stacks compile with.
 ROCM_FILES = {
     "hip": "include/hip/hip_version.h",
     "hipcc": "bin/hipcc",
     "hsa-rocr-dev": "include/hsa/hsa.h",
-    "llvm-amdgpu": "llvm/bin/amdclang",
+    "llvm-amdgpu": "bin/amdclang",
     "rccl": "include/rccl/rccl.h",
     "rocm-cmake": "share/rocm/cmake",
     "rocm-device-libs": "amdgcn/bitcode",
@@ -115,7 +115,9 @@ def _cuda_version(machine: SpackMachine, prefix: Path) -> str:
 def rocm(machine: SpackMachine) -> Iterator[External]:
     """Yield all packages of the release in ROCM_PATH, else of the one that is installed."""
     own = os.environ.get("ROCM_PATH")
-    for place in [Path(own)] if own else machine.found("opt/rocm", "opt/rocm-*"):
+    for place in (
+        [Path(own)] if own else machine.found("opt/rocm/core-*", "opt/rocm", "opt/rocm-*")
+    ):
         prefix = Path(os.path.realpath(place))
         version = _version_in(text_in(prefix / ".info/version"))
         if not version:
@@ -124,12 +126,14 @@ def rocm(machine: SpackMachine) -> Iterator[External]:
         like = next((t for t in ROCM_TEMPLATES if _key(t) <= _key(version)), ROCM_TEMPLATES[-1])
         text = (ROCM_SCOPES / f"rocm-{like}/packages.yaml").read_text()
         text = text.replace(f"/opt/rocm-{like}", str(prefix)).replace(like, version)
+        # ROCm 7.14 and later have the compiler in lib/llvm.
+        if prefix.name.startswith("core-"):
+            text = text.replace(f"{prefix}/llvm", f"{prefix}/lib/llvm")
         for name, settings in yaml.safe_load(text)["packages"].items():
             (entry,) = settings["externals"]
-            if not (prefix / ROCM_FILES.get(name, "")).exists():
-                machine.notes.append(
-                    f"{name}: no {prefix / ROCM_FILES[name]}; install its package"
-                )
+            needed = Path(entry["prefix"], ROCM_FILES.get(name, ""))
+            if not needed.exists():
+                machine.notes.append(f"{name}: no {needed}; install its package")
             yield entry
         return
 

@@ -85,7 +85,7 @@ def test_each_locked_package_has_a_licence_on_record() -> None:
     locked = {
         ("pip" if each.purl.type == "pypi" else "spack", each.name, each.version)
         for pattern in licenses.LOCKS.values()
-        for path in ROOT.glob(pattern)
+        for path in licenses.locks(pattern)
         for each in sbom.parts(path)
         if each.purl is not None and each.version is not None
     }

@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 
 from busbar import cli
+from busbar.preflight.files import Directory
+from busbar.preflight.host import rocm_release
+from busbar.preflight.loader import View
 from busbar.slurm.client import call
 
 from ..files import executable, written
@@ -102,6 +105,15 @@ MATRIX = [
     ("7.0.0", "6.2.4", "ready"),
     ("6.3.3", "9.0.0", "broken"),
 ]
+
+
+def test_the_newest_rocm_is_found_in_both_layouts(tmp_path: Path) -> None:
+    rocm(tmp_path, "7.2.3")
+    assert rocm_release(View.of(Directory(tmp_path))) == (7, 2, 3)
+    version = tmp_path / "opt/rocm/core-10.0/.info/version"
+    version.parent.mkdir(parents=True)
+    version.write_text("10.0.0\n")
+    assert rocm_release(View.of(Directory(tmp_path))) == (10, 0, 0)
 
 
 def test_rocm_and_driver_by_the_matrix_of_amd(cray: Case) -> None:

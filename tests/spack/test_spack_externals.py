@@ -151,18 +151,27 @@ def test_every_cuda_is_found_and_cuda_home_is_preferred(machine: SpackMachine) -
     assert scope.specs("cuda") == ["cuda@12.9.41"]
 
 
-@pytest.mark.parametrize(("version", "like"), [("6.4.1", "6.3.3"), ("5.7.1", "5.4.3")])
+@pytest.mark.parametrize(
+    ("version", "like", "place"),
+    [
+        ("6.4.1", "6.3.3", "rocm-6.4.1"),
+        ("5.7.1", "5.4.3", "rocm-5.7.1"),
+        ("10.0.0", "7.2.3", "rocm/core-10.0"),
+    ],
+)
 def test_every_package_of_a_rocm_release_is_an_external(
-    machine: SpackMachine, version: str, like: str
+    machine: SpackMachine, version: str, like: str, place: str
 ) -> None:
-    machine.file(f"opt/rocm-{version}/.info/version", f"{version}-83\n")
+    machine.file(f"opt/{place}/.info/version", f"{version}-83\n")
     scope = machine.scope()
     locked = yaml.safe_load((ROOT / f"site/_families/spack/rocm-{like}/packages.yaml").read_text())
     for name in locked["packages"]:
         (entry,) = scope[name]["externals"]
         assert f"@{version}" in entry["spec"]
-        assert entry["prefix"].startswith(str(machine.root / f"opt/rocm-{version}"))
+        assert entry["prefix"].startswith(str(machine.root / f"opt/{place}"))
     assert "rccl: no" in scope.notes
+    llvm = scope["llvm-amdgpu"]["externals"][0]["prefix"]
+    assert llvm.endswith(f"opt/{place}/lib/llvm" if "core-" in place else f"opt/{place}/llvm")
 
 
 @pytest.fixture
