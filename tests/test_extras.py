@@ -15,14 +15,17 @@ WITHOUT = """
 import sys
 from importlib.abc import MetaPathFinder
 
+ABSENT = ("numpy", "jinja2", "prometheus_client", "reframe")
+
 class Absent(MetaPathFinder):
     def find_spec(self, name, *_):
-        if name in ("numpy", "jinja2", "prometheus_client", "reframe"):
+        if name in ABSENT:
             raise ModuleNotFoundError(name=name)
 
 sys.meta_path.insert(0, Absent())
 import importlib.util
-importlib.util.find_spec = lambda name: None
+present = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *_: None if name in ABSENT else present(name, *_)
 from busbar import cli
 sys.exit(cli.main(sys.argv[1:]))
 """

@@ -118,7 +118,6 @@ def _row(name: str) -> ListedSite:
     except BusbarError as error:
         return replace(row, note=f"{_BROKEN}{error}")
     gpus = site.node_type().gpus
-    stand_ins = [d.stack for d in site.all_deliveries if d.concretize_on_site]
     return replace(
         row,
         gpus=f"{gpus.count} x {gpus.model}" if gpus else "none",
@@ -126,7 +125,6 @@ def _row(name: str) -> ListedSite:
         scheduler=site.scheduler,
         proof=site.proof,
         description=site.description,
-        note=f"stack {', '.join(stand_ins)}: concretize again on site" if stand_ins else "",
     )
 
 

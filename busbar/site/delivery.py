@@ -58,8 +58,6 @@ class Delivery(Record):
     environment: Annotated[str, Field(pattern=r"^[a-z]([\w.-]|\{arch\})*$")] | None = None
     """The Spack environment: one of ``site/_stacks/stacks.yaml``. ``{arch}`` stands for the
     architecture of the GPUs. The lane ``ucx-current`` is in the subdirectory of that name."""
-    concretize_on_site: bool = False
-    """No lock is for the system of the site; concretize again on it."""
     mpi: MpiFamily = "openmpi"
     """Which MPI it provides."""
 

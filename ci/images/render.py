@@ -52,7 +52,7 @@ def render(stack: str, site_name: str, template: str) -> str:
         labels={
             "org.opencontainers.image.title": f"busbar-{stack}",
             "org.opencontainers.image.description": f"MPI, UCX and benchmarks: stack {stack}",
-            "org.opencontainers.image.version": version("busbar"),
+            "org.opencontainers.image.version": version("busbar-hpc"),
             "busbar.licenses": "/opt/busbar/licenses",
             "busbar.stack": stack,
             "busbar.family": site.family,
