@@ -308,10 +308,13 @@ def expected(site: Site, partition: str, clause: Clause) -> Expectation | NoExpe
 
 
 def _answer(site: Site, question: Question) -> Expectation | NoExpectation:
+    """Return what is known; a band of other links or sizes is a guess that binds nobody."""
     try:
-        return expect(site, question)
+        known = expect(site, question)
     except NoExpectation as error:
         return error
+    guess = known.outside or known.floor
+    return NoExpectation("no such run was measured", limit=known.limit) if guess else known
 
 
 @cache

@@ -51,11 +51,14 @@ def pair_links(counts: Mapping[tuple[int, int], int], link_class: str) -> dict[s
 
 def connected(gpus: int, pairs: Iterable[tuple[int, int]]) -> bool:
     """Return whether links lead from each GPU to every other, in any number of steps."""
-    group = list(range(gpus))
+    group: dict[int, int] = {}
+    apart = gpus
     for one, other in pairs:
-        joined = {group[one], group[other]}
-        group = [min(joined) if member in joined else member for member in group]
-    return len(set(group)) == 1
+        first, second = group.setdefault(one, one), group.setdefault(other, other)
+        if first != second:
+            apart -= 1
+            group = {gpu: first if its == second else its for gpu, its in group.items()}
+    return apart == 1
 
 
 def without_class(link_class: str) -> str:

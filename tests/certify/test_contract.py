@@ -55,7 +55,7 @@ WRONG = {
     "an unknown band": (
         "  - require: pairs\n    nodes: 2\n    at_least: low\n",
         6,
-        "low is not known: no data for H H",
+        "low is not known: no such run was measured",
     ),
     "nothing promised": (_ALL + "    at_least: 0 GB/s\n", 6, "'0 GB/s' is 0"),
     "a latency as a rate": (_ALL + "    at_least: 5 us\n", 4, "write it as at_most"),
