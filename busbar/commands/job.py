@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -80,17 +81,7 @@ def job(args: argparse.Namespace) -> int:
         busbar job --inspector a.log --inspector b.log
     """
     if args.inspector:
-        where = str(args.inspector[0])
-        with (
-            ExitStack() as stack,
-            file_error("cannot be read", hint="name files of the Inspector"),
-        ):
-            opened = (
-                stack.enter_context(open(path, errors="replace", opener=regular))
-                for path in args.inspector
-            )
-            rows = (iter(partial(file.readline, _MOST_LINE), "") for file in opened)
-            return _show(judge_inspector(where, rows), args)
+        return _show(judge_inspector(str(args.inspector[0]), map(_lines, args.inspector)), args)
     nodes, job_id, pids, name = _target(args)
     commands = commands_of(job_id, nodes, args.shell.split() if job_id == ANY_RANK else ())
     count = max(len(nodes), 1)
@@ -112,6 +103,13 @@ def job(args: argparse.Namespace) -> int:
         if not args.watch or not answer.ranks:
             return status
         time.sleep(max(args.seconds, answer.collector_cpu_s / _COST - answer.seconds))
+
+
+def _lines(path: str) -> Iterator[str]:
+    with ExitStack() as stack:
+        stack.enter_context(file_error("cannot be read", path, "name files of the Inspector"))
+        file = stack.enter_context(open(path, errors="replace", opener=regular))
+        yield from iter(partial(file.readline, _MOST_LINE), "")
 
 
 def _target(args: argparse.Namespace) -> tuple[list[str], str, list[int], str]:

@@ -5,34 +5,34 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
+from typing import Any
 
 from busbar.engine.reading import Cause, Confidence, Evidence
 from busbar.explain.catalog import CAUSES
-from busbar.job.sample import LiveRank, NodeSample, ranks_of
+from busbar.job.sample import LiveRank, NodeSample
+from busbar.parse.tables import load_yaml
 from busbar.words import names_text
 
-_YOUNG_S = 4.0
+TABLE = load_yaml(Path(__file__).with_name("rules.yaml"))
+LIMIT = SimpleNamespace(**TABLE["limits"])
 
 
 @dataclass(frozen=True)
 class LiveJob:
     """What was seen of a job."""
 
-    nodes: tuple[NodeSample, ...]
-    ranks: tuple[LiveRank, ...]
-
-    @classmethod
-    def of(cls, nodes: Sequence[NodeSample]) -> LiveJob:
-        """Return the job that samples of its nodes show."""
-        return cls(tuple(nodes), tuple(ranks_of(nodes)))
+    nodes: Sequence[NodeSample]
+    ranks: Sequence[LiveRank]
 
     @property
     def unsteady(self) -> str:
         """Why ranks cannot be compared with each other; empty if they can."""
         if any(rank.main.gone for rank in self.ranks):
             return "ranks ended while they were observed: the job is ending"
-        if any(rank.main.age_s < _YOUNG_S for rank in self.ranks):
+        if any(rank.main.age_s < LIMIT.young_s for rank in self.ranks):
             return "the job has just started"
         world = max((rank.main.world or 0 for rank in self.ranks if rank.named), default=0)
         seen = len(self.ranks)
@@ -53,17 +53,21 @@ class LiveJob:
 Rule = Callable[[LiveJob], Iterator[Cause]]
 
 
-def cause(  # noqa: PLR0917 - a fact has as many parts as it has
-    id_: str, strength: Confidence, text: str, ranks: Sequence[LiveRank], file: str, said: str = ""
-) -> Cause:
-    """Return a cause of the catalogue; ``said`` is what a file of its first rank shows."""
-    place = file if file[:1] in "/GR" else f"/proc/{ranks[0].main.pid}/{file}"
-    line = Evidence(f"{ranks[0].node.node}:{place}", 1, said or text)
+def cause(rule: str, ranks: Sequence[LiveRank], **fields: Any) -> Cause:
+    """Return what a rule of ``rules.yaml`` says of ranks; its texts name the ``fields``."""
+    row, main = TABLE["rules"][rule], ranks[0].main
+    id_, text, file, fact = (
+        row.get(key, row["text"]).format(ranks=named(ranks), main=main, **fields)
+        for key in ("cause", "text", "file", "fact")
+    )
+    place = file if file[:1] in "/GR" else f"/proc/{main.pid}/{file}"
+    line = Evidence(f"{ranks[0].node.node}:{place}", 1, fact)
     details = {
         "ranks": sorted({each.number for each in ranks if each.named}),
         "pids": sorted({each.main.pid for each in ranks}),
         "nodes": sorted({each.node.node for each in ranks}),
     }
+    strength: Confidence = "certain" if row.get("certain") else "likely"
     return Cause(id_, strength, text, (line,), CAUSES[id_].remedy, details)
 
 

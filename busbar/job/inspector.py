@@ -12,29 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
+from itertools import chain, groupby, islice
 from statistics import median
 from typing import Any
 
 from busbar.engine.reading import Cause, Evidence
 from busbar.explain.catalog import CAUSES
-from busbar.job.judge import JobAnswer
+from busbar.job.evidence import LIMIT
+from busbar.job.judge import JobAnswer, headline_of
 from busbar.parse import numbers
 from busbar.robust import least_of
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
-_WINDOW_S = 600.0
-_FEWEST = 10
-"""Operations of a window that is judged."""
-_LONGER = 1.25
-_DEVIATIONS = 6.0
-_LAST = 0.7
-"""Share of the operations of a window for which one rank came last."""
-_WAITED = 0.25
-"""How long the others waited for it, by the time of the transfer."""
-_MOST = 4_000_000
-"""Records that are kept: some 0.2 KB each."""
+_KEYS = ("coll_msg_size_bytes", "coll_sn")
+_TIME_US = "coll_exec_time_us"
 
 Series = tuple[str, str, int]
 """Communicator, collective, bytes."""
@@ -60,13 +52,8 @@ def _records(lines: Iterable[str]) -> Iterator[tuple[Series, int, int, str, floa
             row = numbers.load_json(line)
             head, meta = row.get("header", head), row.get("metadata", meta)
             if perf := row.get("coll_perf"):
-                size, number, rank = map(
-                    numbers.json_whole,
-                    (perf["coll_msg_size_bytes"], perf["coll_sn"], head["rank"]),
-                )
-                at, us = map(
-                    numbers.json_real, (meta["dump_timestamp_us"], perf["coll_exec_time_us"])
-                )
+                size, number, rank = map(numbers.json_whole, (*map(perf.get, _KEYS), head["rank"]))
+                at, us = map(numbers.json_real, (meta["dump_timestamp_us"], perf[_TIME_US]))
                 series = (str(head["id"])[:60], str(perf["coll"])[:60], size)
                 yield series, number, rank, str(meta["hostname"])[:60], at / 1e6, us
 
@@ -75,39 +62,32 @@ def judge_inspector(name: str, files: Iterable[Iterable[str]]) -> JobAnswer:
     """Return what the records of all ranks of a job tell of its past."""
     found: dict[Series, dict[int, dict[int, tuple[float, float]]]] = {}
     hosts: dict[int, str] = {}
-    count = 0
-    for lines in files:
-        for series, number, rank, host, at, us in _records(lines):
-            count += 1
-            if count <= _MOST and us > 0:
-                found.setdefault(series, {}).setdefault(number, {})[rank] = (at, us)
-                hosts[rank] = host
-    causes: list[Cause] = []
-    operations = 0
-    for series, rows in found.items():
-        whole = [ranks for ranks in rows.values() if len(ranks) > 1]
-        operations += len(whole)
-        causes += _judged(series, list(_windows(whole)), hosts)
+    rows = chain.from_iterable(map(_records, files))
+    for series, number, rank, host, at, us in islice(rows, LIMIT.most_records):
+        if us > 0:
+            found.setdefault(series, {}).setdefault(number, {})[rank] = (at, us)
+            hosts[rank] = host
+    whole = {s: [r for r in rows.values() if len(r) > 1] for s, rows in found.items()}
+    causes = [c for s, rows in whole.items() for c in _judged(s, list(_windows(rows)), hosts)]
+    operations = sum(map(len, whole.values()))
     text = f"{operations} collectives were recorded by two ranks and more"
     verdict = Verdict.PASS if operations else Verdict.UNJUDGED
     if causes:
-        more = f"; {len(causes) - 1} more below" if len(causes) > 1 else ""
-        verdict, text = Verdict.DEGRADED, f"{causes[0].summary}{more}"
+        verdict, text = Verdict.DEGRADED, headline_of(causes)
     nodes = tuple(sorted({*hosts.values()}))
     return JobAnswer(job=name, verdict=verdict, headline=text, causes=tuple(causes), nodes=nodes)
 
 
 def _windows(rows: Sequence[dict[int, tuple[float, float]]]) -> Iterator[_Window]:
     timed = sorted(rows, key=lambda ranks: max(at for at, _ in ranks.values()))
-    for key, group in groupby(timed, lambda r: max(at for at, _ in r.values()) // _WINDOW_S):
+    for key, group in groupby(timed, lambda r: max(at for at, _ in r.values()) // LIMIT.window_s):
         times = [{rank: us for rank, (_, us) in ranks.items()} for ranks in group]
-        if len(times) >= _FEWEST:
-            last, often = Counter(min(each, key=each.__getitem__) for each in times).most_common(
-                1
-            )[0]
+        if len(times) >= LIMIT.fewest_operations:
+            lasts = Counter(min(each, key=each.__getitem__) for each in times)
+            last, often = lasts.most_common(1)[0]
             transfer = median(min(each.values()) for each in times)
             waited = median(max(each.values()) - min(each.values()) for each in times)
-            yield _Window(key * _WINDOW_S, transfer, waited, last, often / len(times))
+            yield _Window(key * LIMIT.window_s, transfer, waited, last, often / len(times))
 
 
 def _judged(
@@ -116,22 +96,22 @@ def _judged(
     if len(windows) < 3:
         return
     rates = [1 / each.transfer_us for each in windows]
-    middle, least = least_of(rates, _DEVIATIONS)
+    middle, least = least_of(rates, LIMIT.deviations)
     what = f"{series[1]} of {format_bytes(series[2])} in communicator {series[0]}"
     usual = median(each.waited_us for each in windows)
 
     def kind(each: _Window) -> int | None:
         """Return -1 for a slow window, the rank for one that waits for it, else None."""
-        if 1 / each.transfer_us < min(least, middle / _LONGER):
+        if 1 / each.transfer_us < min(least, middle / LIMIT.longer):
             return -1
-        late = each.waited_us >= max(_WAITED * each.transfer_us, 2 * usual)
-        return each.last if late and each.share >= _LAST else None
+        late = each.waited_us >= max(LIMIT.waited_for * each.transfer_us, 2 * usual)
+        return each.last if late and each.share >= LIMIT.comes_last else None
 
     for found, group in groupby(windows, kind):
         part = list(group)
         if found is None or len(part) < 2:
             continue
-        ends = (part[0].start, part[-1].start + _WINDOW_S)
+        ends = (part[0].start, part[-1].start + LIMIT.window_s)
         time = " to ".join(f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M}" for at in ends)
         if found < 0:
             longer = median(each.transfer_us for each in part) * middle

@@ -14,16 +14,13 @@ from typing import Literal
 from busbar.document import written
 from busbar.engine.reading import Cause
 from busbar.job import rules_gpu, rules_host, rules_peers
-from busbar.job.evidence import LiveJob, Rule
-from busbar.job.sample import NodeSample
+from busbar.job.evidence import LIMIT, LiveJob, Rule
+from busbar.job.sample import NodeSample, ranks_of
 from busbar.verdict import Verdict
 from busbar.words import counted
 
 _PROVEN: Sequence[Rule] = (
-    rules_host.stopped,
-    rules_host.full,
-    rules_host.quota,
-    rules_gpu.collectives,
+    *(rules_host.stopped, rules_host.full, rules_host.quota, rules_gpu.collectives),
 )
 _COMPARED: Sequence[Rule] = (
     *(rules_host.shared_cpu, rules_host.swapping, rules_host.storage, rules_gpu.throttled),
@@ -37,10 +34,6 @@ _OTHERS = {"cpu-busy", "gpu-busy"}
 """Causes that are no fault of the job or its machine."""
 _FOLLOWS = {"rank-late", "cpu-busy", "cpu-affinity", "storage-stalled"}
 """Causes that others explain."""
-_COMPUTES = 0.5
-"""CPUs of a rank in the mean."""
-_FILES = 1e5
-"""Bytes per second that a rank reads or writes."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +91,7 @@ class JobAnswer:
 
 def judge(job: str, nodes: Sequence[NodeSample], problems: Sequence[str] = ()) -> JobAnswer:
     """Return the answer for samples of the nodes of a job."""
-    live = LiveJob.of(nodes)
+    live = LiveJob(nodes, ranks_of(nodes))
     causes: list[Cause] = []
     for rule in (*_PROVEN, *(() if live.unsteady else _COMPARED)):
         for each in rule(live):
@@ -138,8 +131,13 @@ def _answer(live: LiveJob, causes: Sequence[Cause]) -> tuple[Verdict, str]:
     if not causes:
         return _unaccused(live)
     verdict = Verdict.UNKNOWN if {each.id for each in causes} <= _OTHERS else Verdict.DEGRADED
+    return Verdict.FAILED if causes[0].id in _ENDS else verdict, headline_of(causes)
+
+
+def headline_of(causes: Sequence[Cause]) -> str:
+    """Return the first cause, and how many more there are."""
     rest = f"; {len(causes) - 1} more below" if len(causes) > 1 else ""
-    return Verdict.FAILED if causes[0].id in _ENDS else verdict, causes[0].summary + rest
+    return causes[0].summary + rest
 
 
 def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
@@ -152,9 +150,9 @@ def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
     text = f"{counted(len(live.ranks), 'rank')}, {cpu:.2g} CPUs each"
     if rules_peers.moves(live) or rules_gpu.moves(live):
         return Verdict.PASS, f"nothing holds the job up, its ranks exchange data: {text}"
-    if cpu >= _COMPUTES:
+    if cpu >= LIMIT.computes:
         return Verdict.PASS, f"the job computes, and its network is idle: {text}"
-    if any(rate >= _FILES for rank in live.ranks for rate in rank.main.moved[:2]):
+    if any(rate >= LIMIT.file_bytes_per_s for rank in live.ranks for rate in rank.main.moved[:2]):
         return Verdict.PASS, f"the job reads or writes files: {text}"
     hint = "" if any(r.main.stack for r in live.ranks) else "; --stacks shows where Python waits"
     return Verdict.UNKNOWN, f"all ranks wait, and none differs: {text}{hint}"

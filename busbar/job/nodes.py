@@ -5,24 +5,24 @@ from __future__ import annotations
 
 import base64
 import json
-import subprocess
 import sys
 import zlib
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shlex import join
+from subprocess import CompletedProcess
 
+from busbar.program import call
 from busbar.slurm.steps import srun
 
-_MODULES = "gate gate.bounded job job.node"
-_MODULES += " job.node.process job.node.network job.node.nvml job.node.collect"
+_NODE = "job.node job.node.process job.node.network job.node.nvml job.node.collect"
+_MODULES = f"gate gate.bounded parse parse.numbers job {_NODE}"
 _LOADER = """\
 import base64, sys, types, zlib
 def load(name, text):
-    module = types.ModuleType(name)
+    module = sys.modules[name] = types.ModuleType(name)
     module.__path__ = []
-    sys.modules[name] = module
     parent, _, last = name.rpartition(".")
     if parent:
         setattr(sys.modules[parent], last, module)
@@ -65,24 +65,16 @@ def observe(
     What a node has printed until the deadline counts.
     """
     asked = json.dumps({"job": job, "pids": pids, "stacks": stacks, "seconds": seconds})
-    text, start = program().encode(), ["sh", "-c", _START, "sh", sys.executable, asked]
+    text, start = program(), ["sh", "-c", _START, "sh", sys.executable, asked]
 
-    def run(command: Sequence[str]) -> tuple[bytes, bytes]:
+    def run(command: Sequence[str]) -> CompletedProcess[str]:
         # ssh joins the words of a command, and the other side splits them again.
         plain = command[:1] in ([], ["srun"])
-        words, limit = [*command, *(start if plain else [join(start)])], seconds + _MORE_S
-        try:
-            done = subprocess.run(
-                words, input=text, capture_output=True, timeout=limit, check=False
-            )
-        except subprocess.TimeoutExpired as late:
-            return late.stdout or b"", b"no answer in %d s from " % limit + str(words[0]).encode()
-        except OSError as error:
-            return b"", f"{words[0]}: {error.strerror}".encode()
-        return done.stdout, done.stderr
+        words = [*command, *(start if plain else [join(start)])]
+        return call(words, seconds + _MORE_S, given=text)
 
     with ThreadPoolExecutor(min(len(commands), _MOST_AT_ONCE)) as pool:
-        found = [(out.decode("utf-8", "replace"), err) for out, err in pool.map(run, commands)]
-    errors = [err.decode("utf-8", "replace").strip().split("\n")[-1] for _, err in found]
-    lines = [line for out, _ in found for line in out.split("\n") if line[:1] == "{"]
-    return lines, [each[:300] for each in errors if each]
+        done = list(pool.map(run, commands))
+    errors = [each.stderr.strip().split("\n")[-1][:300] for each in done]
+    lines = [line for each in done for line in each.stdout.split("\n") if line[:1] == "{"]
+    return lines, list(filter(None, errors))

@@ -9,26 +9,13 @@ from dataclasses import dataclass
 from statistics import median
 
 from busbar.document import load
-from busbar.engine.reading import Cause, Confidence
+from busbar.engine.reading import Cause
 from busbar.explain.catalog import CAUSES
-from busbar.job.evidence import LiveJob, cause, named
+from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
 from busbar.job.sample import GpuState, LiveRank
 from busbar.parse import numbers
 from busbar.tools.nccl_monitor.read import behind
 from busbar.words import grouped
-
-_HARDWARE = {0x08: "hardware slowdown", 0x40: "heat", 0x80: "power brake"}
-_ACTIVE, _IDLE = 80, 20
-"""Percent of the time: of a GPU that runs a kernel, and of one that does not."""
-_SLOW_CLOCK = 0.85
-_FLOWS = 1e8
-"""Bytes per second from which on data flows between GPUs."""
-_FOREIGN_MIB = 64
-_SHOWN_BY = {
-    ("NCCL_P2P_DISABLE", "1"): "nccl-p2p-off",
-    ("NCCL_P2P_LEVEL", "LOC"): "nccl-p2p-off",
-    ("CUDA_LAUNCH_BLOCKING", "1"): "cuda-launch-blocking",
-}
 
 
 @dataclass(frozen=True)
@@ -74,23 +61,21 @@ def _gpus(job: LiveJob) -> list[_Gpu]:
 
 def moves(job: LiveJob) -> bool:
     """Return whether data flows between GPUs."""
-    return any(gpu.nvlink >= _FLOWS or gpu.pcie >= 10 * _FLOWS for gpu in _gpus(job))
+    flows = LIMIT.gpu_bytes_per_s
+    return any(gpu.nvlink >= flows or gpu.pcie >= 10 * flows for gpu in _gpus(job))
 
 
 def throttled(job: LiveJob) -> Iterator[Cause]:
     """The hardware of a GPU slows it down, or its clock is below that of its peers."""
     gpus = _gpus(job)
+    busy = [gpu for gpu in gpus if gpu.last.percent >= LIMIT.active]
     for gpu in gpus:
         bits = gpu.first.reasons & gpu.last.reasons
-        why = [text for bit, text in _HARDWARE.items() if bits & bit]
-        others = [g.last.mhz for g in gpus if g is not gpu and g.last.percent >= _ACTIVE]
-        low = gpu.last.percent >= _ACTIVE and bool(others)
-        low = low and 0 < gpu.last.mhz < _SLOW_CLOCK * median(others)
-        if why or low:
-            text = f"GPU {gpu.index} of {gpu.rank} runs at {gpu.last.mhz} MHz"
-            text += f": {', '.join(why)}" if why else f", the others at {median(others):.0f} MHz"
-            strength: Confidence = "certain" if why else "likely"
-            yield cause("gpu-throttled", strength, text, [gpu.rank], f"GPU {gpu.index}")
+        others = [each.last.mhz for each in busy if each is not gpu]
+        if why := ", ".join(text for bit, text in TABLE["hardware"].items() if bits & bit):
+            yield cause("throttled", [gpu.rank], gpu=gpu, why=why)
+        elif gpu in busy and others and 0 < gpu.last.mhz < LIMIT.slow_clock * median(others):
+            yield cause("slow_clock", [gpu.rank], gpu=gpu, usual=median(others))
 
 
 def foreign(job: LiveJob) -> Iterator[Cause]:
@@ -101,10 +86,8 @@ def foreign(job: LiveJob) -> Iterator[Cause]:
         return  # the ids are those of another namespace
     for gpu in gpus:
         for pid, mib in gpu.last.processes:
-            if pid not in ours and mib >= _FOREIGN_MIB:
-                text = f"PID {pid}, which is not of the job, uses GPU {gpu.index} of {gpu.rank}"
-                place = f"GPU {gpu.index}"
-                yield cause("gpu-busy", "likely", text, [gpu.rank], place, f"it has {mib} MiB")
+            if pid not in ours and mib >= LIMIT.foreign_mib:
+                yield cause("foreign", [gpu.rank], gpu=gpu, pid=pid, mib=mib)
 
 
 def _shown_by(name: str, value: str) -> str:
@@ -113,26 +96,22 @@ def _shown_by(name: str, value: str) -> str:
         for id_, entry in CAUSES.items():
             if int(value) < entry.defaults.get(name, 0):
                 return id_
-    return _SHOWN_BY.get((name, value), "")
+    return str(TABLE["settings"].get(f"{name}={value}", ""))
 
 
 def settings(job: LiveJob) -> Iterator[Cause]:
     """A variable of the job makes NCCL slow, or data between GPUs does not take NVLink."""
     ranks = [r for r in job.ranks if any("nccl" in path for path in r.main.libraries or ())]
-    rows = [(f"{name}={value}", r) for r in ranks for name, value in r.main.settings.items()]
-    named_by_setting = set()
-    for setting, mine in grouped(rows).items():
-        name, _, value = setting.partition("=")
+    rows = [(pair, r) for r in ranks for pair in r.main.settings.items()]
+    shown = set()
+    for (name, value), mine in grouped(rows).items():
         if id_ := _shown_by(name, value):
-            named_by_setting.add(id_)
-            text = f"{name} is {value} in {named(mine)}"
-            yield cause(id_, "likely", text, mine, "environ", setting)
+            shown.add(id_)
+            yield cause("settings", mine, id_=id_, name=name, value=value)
     linked = [gpu for gpu in _gpus(job) if gpu.last.links and gpu.last.moved is not None]
-    idle = [gpu for gpu in linked if gpu.nvlink < _FLOWS < gpu.pcie]
-    if ranks and len(idle) == len(linked) > 1 and "nccl-p2p-off" not in named_by_setting:
-        mine = [gpu.rank for gpu in idle]
-        text = f"GPUs of {named(mine)} exchange {idle[0].pcie / 1e9:.3g} GB/s over PCIe, and their"
-        yield cause("nccl-p2p-off", "likely", f"{text} NVLinks are idle", mine, "GPUs")
+    idle = [gpu for gpu in linked if gpu.nvlink < LIMIT.gpu_bytes_per_s < gpu.pcie]
+    if ranks and len(idle) == len(linked) > 1 and "nccl-p2p-off" not in shown:
+        yield cause("nvlink_idle", [gpu.rank for gpu in idle], rate=idle[0].pcie / 1e9)
 
 
 def collectives(job: LiveJob) -> Iterator[Cause]:
@@ -154,21 +133,16 @@ def collectives(job: LiveJob) -> Iterator[Cause]:
                 mine = [by_pid.get(rank["pid"]) for rank in ranks if str(rank["rank"]) in odd]
                 said = ", ".join(map(words, {row["operation"]: row for row in rows}.values()))
                 if known := [rank for rank in mine if rank]:
-                    why = f"ranks call different collectives: {said}"
-                    yield cause("collective-mismatch", "certain", why, known, "RAS", said)
+                    yield cause("collectives", known, said=said)
 
 
 def late(job: LiveJob) -> Iterator[Cause]:
     """The GPU of one rank is idle, while those of its peers run a kernel that waits for it."""
     gpus = _gpus(job)
-    idle = [g for g in gpus if max(g.first.percent, g.last.percent) <= _IDLE]
-    waiting = [g for g in gpus if min(g.first.percent, g.last.percent) >= _ACTIVE]
+    idle = [g for g in gpus if max(g.first.percent, g.last.percent) <= LIMIT.idle]
+    waiting = [g for g in gpus if min(g.first.percent, g.last.percent) >= LIMIT.active]
     if idle and len(idle) <= len(waiting) == len(gpus) - len(idle) and not moves(job):
-        ranks = [gpu.rank for gpu in idle]
-        main = ranks[0].main
-        does = f"waits in {main.wchan}" if main.mean_cpu < 0.5 else "runs on its CPU"
-        text = (
-            f"{named(ranks)} {does} with an idle GPU, and {named([g.rank for g in waiting])} wait"
-        )
-        fact = f"{idle[0].last.percent} % busy, GPU {waiting[0].index} {waiting[0].last.percent} %"
-        yield cause("rank-late", "likely", text, ranks, f"GPU {idle[0].index}", fact)
+        main, rest = idle[0].rank.main, named([gpu.rank for gpu in waiting])
+        does = f"waits in {main.wchan}" if main.mean_cpu < LIMIT.computes else "runs on its CPU"
+        fields = {"gpu": idle[0], "other": waiting[0], "waiting": rest, "does": does}
+        yield cause("gpu_late", [gpu.rank for gpu in idle], **fields)

@@ -10,28 +10,12 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from busbar.engine.reading import Cause
-from busbar.job.evidence import LiveJob, cause, named
+from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
 from busbar.job.sample import LiveRank
 from busbar.words import grouped
 
-_QUEUED = 0.5
-"""Share of the looks in which data waited in a socket."""
-_APART = 0.25
-"""And of that share, the most that other paths may have."""
-_MOVED = 1e6
-"""Bytes per second from which on data flows."""
-_RUNS, _RESTS = 0.85, 0.35
-"""CPUs of a rank that computes all the time, and of one that mostly waits."""
-_FEW_SWITCHES = 20.0
-"""How often per second a rank that computes gives up its CPU, at most."""
-_SEGMENT = re.compile(r"sm_segment|vader_segment|ucx_shm|nccl-|psm|mpich|cray-")
-_TALKS = re.compile(
-    r"all_?(?:reduce|gather|to_?all)|reduce|broadcast|bcast|barrier|send|recv|gather|scatter|wait"
-    r"|synchronize|exchange",
-    re.IGNORECASE,
-)
-_STACK = re.compile(
-    r"^(?P<frames>[^\r\n]{1,4000} \([^\r\n]{1,300}\)) (?P<count>\d{1,6})$", re.MULTILINE
+_SEGMENT, _TALKS, _STACK = (
+    re.compile(TABLE["patterns"][n]) for n in ("segment", "talks", "stack")
 )
 
 
@@ -75,7 +59,8 @@ def _rate(rank: LiveRank) -> float:
 def moves(job: LiveJob) -> bool:
     """Return whether data waited in a socket between ranks, or an RDMA port carries data."""
     ports = (rate for node in job.nodes for rate in node.ports.get("rdma", {}).values())
-    return any(p.queued or p.unread for p in _paths(job)) or max(ports, default=0.0) >= _MOVED
+    waits = any(p.queued or p.unread for p in _paths(job))
+    return waits or max(ports, default=0.0) >= LIMIT.moved_bytes_per_s
 
 
 def _shares(rank: LiveRank) -> bool:
@@ -89,14 +74,13 @@ def tcp_within_node(job: LiveJob) -> Iterator[Cause]:
         rank.main.pid
         for p in local
         for rank in (p.source, p.target)
-        if rank.node.ports.get(rank.main.space, {}).get("lo", 0.0) >= _MOVED
+        if rank.node.ports.get(rank.main.space, {}).get("lo", 0.0) >= LIMIT.moved_bytes_per_s
     }
     ranks = [r for r in job.ranks if r.main.pid in talking and not _shares(r)]
     if ranks:
         peers = [rank for rank in job.ranks if _shares(rank)]
-        text = f"data of {named(ranks)} goes to ranks of the same node by TCP"
-        text += f", while {named(peers)} share memory" if peers else ""
-        yield cause("tcp-within-node", "likely", text, ranks, "net/tcp")
+        text = f", while {named(peers)} share memory" if peers else ""
+        yield cause("tcp_within_node", ranks, peers=text)
 
 
 def slow_path(job: LiveJob) -> Iterator[Cause]:
@@ -104,10 +88,10 @@ def slow_path(job: LiveJob) -> Iterator[Cause]:
     paths = [p for p in _paths(job) if p.hosts[0] != p.hosts[1]]
     found = []
     for host, mine in grouped((host, p) for p in paths for host in p.hosts).items():
-        waiting = [p for p in mine if p.queued >= _QUEUED and p.unread < p.queued / 2]
+        waiting = [p for p in mine if p.queued >= LIMIT.queued and p.unread < p.queued / 2]
         others = [p.queued for p in paths if host not in p.hosts]
         share = fmean(p.queued for p in waiting) if waiting else 0.0
-        if waiting and max(others, default=0.0) <= _APART * share:
+        if waiting and max(others, default=0.0) <= LIMIT.queued_apart * share:
             found.append((len(waiting), share, host))
     found.sort(reverse=True)
     hosts = [host for count, _, host in found if count == found[0][0]]
@@ -117,9 +101,7 @@ def slow_path(job: LiveJob) -> Iterator[Cause]:
     pids = {rank.main.pid for host, rank in ends if host in hosts}
     ranks = [rank for rank in job.ranks if rank.main.pid in pids]
     rate = max(map(_rate, ranks)) / 1e9
-    text = f"the network of {named(ranks)} ({' and '.join(hosts)}) is slow: data waited for it in"
-    text += f" {found[0][1]:.0%} of the looks at {rate:.3g} GB/s"
-    yield cause("network-path-slow", "likely", text, ranks, "net/tcp")
+    yield cause("slow_path", ranks, hosts=" and ".join(hosts), share=found[0][1], rate=rate)
 
 
 def _calls(rank: LiveRank) -> tuple[Counter[str], str]:
@@ -151,20 +133,16 @@ def stacks(job: LiveJob) -> Iterator[Cause]:
         stack = next(last for call, (_, last) in zip(only, seen, strict=True) if call == rarest)
         inside = rarest or stack.partition(" < ")[0]
         rest = next(call for call in only if call != rarest)
-        text = f"{named(odd)}: all the time in {inside}, while the others wait in {rest}"
         id_ = "collective-mismatch" if rarest else "rank-late"
-        yield cause(id_, "likely", text, odd, "stack", stack)
+        yield cause("stacks", odd, id_=id_, inside=inside, rest=rest, stack=stack)
 
 
 def late(job: LiveJob) -> Iterator[Cause]:
     """One rank computes all the time, and the others poll. A GPU makes a rank spin that waits."""
-    odd = [r for r in job.ranks if r.main.cpu and min(r.main.cpu[1:] or (0.0,)) >= _RUNS]
-    odd = [rank for rank in odd if rank.main.switches < _FEW_SWITCHES and not rank.main.gpu]
+    odd = [r for r in job.ranks if r.main.cpu and min(r.main.cpu[1:] or (0.0,)) >= LIMIT.runs]
+    odd = [rank for rank in odd if rank.main.switches < LIMIT.few_switches and not rank.main.gpu]
     rest = [rank for rank in job.ranks if rank not in odd]
-    polls = [rank for rank in rest if rank.main.switches >= _FEW_SWITCHES]
-    calm = rest == polls and all(r.main.mean_cpu <= _RESTS for r in rest)
+    polls = [rank for rank in rest if rank.main.switches >= LIMIT.few_switches]
+    calm = rest == polls and all(r.main.mean_cpu <= LIMIT.rests for r in rest)
     if len(odd) == 1 and rest and calm and not moves(job):
-        text = f"{odd[0]} computes all the time, and the others wait for it"
-        mean = fmean(each.main.mean_cpu for each in rest)
-        fact = f"{odd[0].main.mean_cpu:.2f} CPUs, the others {mean:.2f} in the mean"
-        yield cause("rank-late", "likely", text, odd, "stat", fact)
+        yield cause("late", odd, mean=fmean(each.main.mean_cpu for each in rest))

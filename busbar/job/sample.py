@@ -68,11 +68,6 @@ class Process:
         """CPUs that it used in the mean."""
         return fmean(self.cpu) if self.cpu else 0.0
 
-    @property
-    def cpus(self) -> tuple[int, ...]:
-        """The CPUs that it may use; none if they are not known."""
-        return cpus_of(self.allowed)
-
 
 def cpus_of(text: str) -> tuple[int, ...]:
     """Return the CPUs of a list; none for another text."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import time
 
 from busbar.job.judge import JobAnswer
+from busbar.parse.tables import beside
 from busbar.report.prometheus import Families
 from busbar.terminal import Column, Terminal
 from busbar.verdict import STYLES, Verdict
@@ -18,16 +19,6 @@ _COLUMNS = (
     *(Column("waits for CPU", right=True, rank=1), Column("states", rank=2)),
     Column("waits in", rank=4),
 )
-_METRICS = {
-    "timestamp_seconds": "When the job was observed.",
-    "verdict": "1 for the verdict of the job, 0 for the others.",
-    "cause": "1 for each cause that holds the job up.",
-    "ranks": "Ranks that were seen.",
-    "cpus": "CPUs that the ranks used.",
-    "port_bytes_per_second": "What an RDMA port carried.",
-    "port_limit_bytes_per_second": "What the link of an RDMA port can carry.",
-    "cpu_wait_share": "The largest share of time for which a rank waited for a CPU.",
-}
 
 
 def print_job(answer: JobAnswer, terminal: Terminal) -> None:
@@ -63,24 +54,20 @@ def print_job(answer: JobAnswer, terminal: Terminal) -> None:
 
 def job_metrics(answer: JobAnswer, cluster: str) -> str:
     """Return the verdict and the causes of a job for Prometheus."""
-    families = Families()
-    for name, text in _METRICS.items():
+    families, job = Families(), {"cluster": cluster, "job": answer.job}
+    ports = [({"node": row.node, "port": row.port}, row) for row in answer.ports]
+    rows: dict[str, list[tuple[float, dict[str, str]]]] = {
+        "timestamp_seconds": [(time.time(), {})],
+        "verdict": [(each is answer.verdict, {"verdict": str(each)}) for each in Verdict],
+        "cause": [(1, {"cause": cause.id}) for cause in answer.causes],
+        "ranks": [(len(answer.ranks), {})],
+        "cpus": [(sum(row.cpus for row in answer.ranks), {})],
+        "port_bytes_per_second": [(row.gb_per_s * 1e9, port) for port, row in ports],
+        "port_limit_bytes_per_second": [(row.limit * 1e9, port) for port, row in ports],
+        "cpu_wait_share": [(max((r.cpu_wait_share for r in answer.ranks), default=0.0), {})],
+    }
+    for name, text in beside(__file__).items():
         families.add(f"busbar_job_{name}", text)
-
-    def put(name: str, value: float, **labels: str) -> None:
-        families.set(
-            f"busbar_job_{name}", value, {"cluster": cluster, "job": answer.job, **labels}
-        )
-
-    put("timestamp_seconds", time.time())
-    for each in Verdict:
-        put("verdict", each is answer.verdict, verdict=str(each))
-    for cause in answer.causes:
-        put("cause", 1, cause=cause.id)
-    put("ranks", len(answer.ranks))
-    put("cpus", sum(row.cpus for row in answer.ranks))
-    for row in answer.ports:
-        put("port_bytes_per_second", row.gb_per_s * 1e9, node=row.node, port=row.port)
-        put("port_limit_bytes_per_second", row.limit * 1e9, node=row.node, port=row.port)
-    put("cpu_wait_share", max((row.cpu_wait_share for row in answer.ranks), default=0.0))
+        for value, labels in rows[name]:
+            families.set(f"busbar_job_{name}", value, job | labels)
     return families.text()

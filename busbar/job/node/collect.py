@@ -82,11 +82,8 @@ class Look:
         self.times = [begin + seconds * n / count for n in range(count + 1)]
         self.looks: dict[int, list[Any]] = {pid: [] for pid in known}
         self.sockets: dict[str, list[Any]] = {}
-        self.spaces: dict[int, str] = {}
-        for pid in known:
-            with suppress(OSError):
-                self.spaces[pid] = os.readlink(f"/proc/{pid}/ns/net")
-        self.firsts = {space: pid for pid, space in self.spaces.items()}
+        self.spaces = {pid: process.namespace(pid) for pid in known}
+        self.firsts = {space: pid for pid, space in self.spaces.items() if space}
         ends = [self.times[0], self.times[-1]]
         self.probes: dict[str, Task[Any]] = {
             "files": probe(known, process.descriptors),
@@ -183,7 +180,7 @@ class Look:
             "parent": stat[2],
             "gone": pid not in end[1] or stat[1] == "Z",
             "age_s": time.clock_gettime(time.CLOCK_BOOTTIME) - stat[5] - seconds,
-            "space": self.spaces.get(pid, ""),
+            "space": self.spaces[pid],
             "states": "".join(row[1][:1] for row in looks),
             "wchan": last[5],
             "wait": max(waits),

@@ -7,7 +7,8 @@ import glob
 import socket
 from typing import Any
 
-from busbar.job.node.process import number, text_in
+from busbar.job.node.process import text_in
+from busbar.parse.numbers import whole
 
 
 def address(text: str) -> str:
@@ -53,8 +54,8 @@ def rdma() -> tuple[dict[str, int], dict[str, float]]:
         rate = text_in(f"{place}/rate", 64).partition(" ")[0]
         for form, factor in (("counters/port_*_data", 4), ("hw_counters/[rt]x_bytes", 1)):
             files = sorted(glob.glob(f"{place}/{form}"))
-            values = [number(text_in(path, 64)) or 0 for path in files]
-            if len(values) == 2 and number(rate):
+            values = [whole(text_in(path, 64)) or 0 for path in files]
+            if len(values) == 2 and whole(rate):
                 ways = (f"{name} in", f"{name} out")
                 found |= {way: value * factor for way, value in zip(ways, values, strict=True)}
                 limits |= dict.fromkeys(ways, int(rate) * 1e9 / 8)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from busbar.gate.bounded import Task
+from busbar.parse.numbers import whole
 
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -34,11 +35,11 @@ def text_in(path: str, most: int = 1 << 16) -> str:
     return ""
 
 
-def number(text: str | None) -> int | None:
-    """Return the whole number in a text; None for other text."""
-    with suppress(ValueError):
-        return int(text or "")
-    return None
+def namespace(pid: int) -> str:
+    """Return the network namespace of a process; empty if it has ended or is of another user."""
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/ns/net")
+    return ""
 
 
 def words_of(path: str) -> dict[str, str]:
@@ -50,9 +51,6 @@ def probe(items: Iterable[Any], work: Callable[[Any], Any], seconds: float = 1.0
     """Call ``work`` for each item in a child that may hang: of maps, file systems, drivers."""
 
     def run(emit: Callable[[Any], None]) -> None:
-        null = os.open(os.devnull, os.O_RDWR)
-        for descriptor in (0, 1, 2):  # a child that hangs must not hold the output open
-            os.dup2(null, descriptor)
         for item in items:
             with suppress(Exception):
                 emit((item, work(item)))
@@ -84,7 +82,7 @@ def environment(pid: int) -> dict[str, Any]:
     known = dict(pair.split("=", 1) for pair in pairs if "=" in pair)
 
     def first(names: tuple[str, ...]) -> int | None:
-        usable = (number(known.get(n)) for n in names if NEEDS.get(n, n) in known)
+        usable = (whole(known.get(n, "")) for n in names if NEEDS.get(n, n) in known)
         return next((each for each in usable if each is not None), None)
 
     names = [n for n in sorted(known) if SETTINGS.fullmatch(n) and not SECRET.search(n)]
@@ -122,9 +120,9 @@ def members(job: str, roots: Iterable[int], table: dict[int, Any]) -> Task[Any]:
 def light(pid: int) -> tuple[Any, ...] | None:
     """Return one look: state, ticks, major faults, switches, function of the kernel."""
     stat = stat_of(pid)
-    switches = words_of(f"/proc/{pid}/status").get("voluntary_ctxt_switches")
+    switches = words_of(f"/proc/{pid}/status").get("voluntary_ctxt_switches", "")
     where = text_in(f"/proc/{pid}/wchan", 64)
-    return (stat[1], stat[3], stat[4], number(switches) or 0, where) if stat else None
+    return (stat[1], stat[3], stat[4], whole(switches) or 0, where) if stat else None
 
 
 def counters(pid: int) -> dict[str, Any]:
@@ -152,7 +150,7 @@ def quotas(pid: int) -> dict[str, tuple[float, float, int]]:
             place = f"/sys/fs/cgroup{top}{path}"
             text = text_in(f"{place}/cpu.max", 64) or text_in(f"{place}/cpu.cfs_quota_us", 64)
             words = f"{text} {text_in(f'{place}/cpu.cfs_period_us', 64)}".split()
-            if len(words) > 1 and (number(words[0]) or 0) > 0:
+            if len(words) > 1 and (whole(words[0]) or 0) > 0:
                 cut = int(words_of(f"{place}/cpu.stat").get("nr_throttled", 0))
                 found[place[:300]] = (int(words[0]) / int(words[1]), int(words[1]) / 1e6, cut)
             path = os.path.dirname(path)
