@@ -70,7 +70,7 @@ _SLOW_CLOCK = 0.9
 _NIC_SHARE = 0.2
 _HEADERS = 1.1
 """Bytes on the wire for each byte of a message, at most."""
-_REASONS = {
+REASONS = {
     0x04: "power cap",
     0x08: "hardware slowdown",
     0x20: "heat (software)",
@@ -411,7 +411,7 @@ def _gpu_summary(busy: Busy, active: Sequence[GpuProcess], used: dict[int, BusyG
 
 
 def _throttle_summary(busy: Busy, gpu: BusyGpu) -> str:
-    reasons = ", ".join(name for bit, name in _REASONS.items() if gpu.throttle & bit)
+    reasons = ", ".join(name for bit, name in REASONS.items() if gpu.throttle & bit)
     return (
         f"GPU {gpu.gpu} of {busy.host} ran at {gpu.mhz:.0f} of {gpu.max_mhz:.0f} MHz:"
         f" {reasons or 'no reason given'}"

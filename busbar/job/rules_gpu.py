@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from busbar.document import load
+from busbar.engine.busy import REASONS
 from busbar.engine.reading import Cause
 from busbar.explain.catalog import CAUSES
 from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
@@ -70,9 +71,9 @@ def throttled(job: LiveJob) -> Iterator[Cause]:
     gpus = _gpus(job)
     busy = [gpu for gpu in gpus if gpu.last.percent >= LIMIT.active]
     for gpu in gpus:
-        bits = gpu.first.reasons & gpu.last.reasons
+        bits = gpu.first.reasons & gpu.last.reasons & LIMIT.hardware_slows
         others = [each.last.mhz for each in busy if each is not gpu]
-        if why := ", ".join(text for bit, text in TABLE["hardware"].items() if bits & bit):
+        if why := ", ".join(text for bit, text in REASONS.items() if bits & bit):
             yield cause("throttled", [gpu.rank], gpu=gpu, why=why)
         elif gpu in busy and others and 0 < gpu.last.mhz < LIMIT.slow_clock * median(others):
             yield cause("slow_clock", [gpu.rank], gpu=gpu, usual=median(others))

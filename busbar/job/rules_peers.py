@@ -14,9 +14,7 @@ from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
 from busbar.job.sample import LiveRank
 from busbar.words import grouped
 
-_SEGMENT, _TALKS, _STACK = (
-    re.compile(TABLE["patterns"][n]) for n in ("segment", "talks", "stack")
-)
+_SEGMENT, _TALKS, _STACK = map(re.compile, TABLE["patterns"].values())
 
 
 @dataclass(frozen=True)
@@ -50,10 +48,9 @@ def _paths(job: LiveJob) -> list[_Path]:
     return found
 
 
-def _rate(rank: LiveRank) -> float:
-    """Return bytes per second of the busiest interface of a rank."""
-    rows = rank.node.ports.get(rank.main.space, {}).items()
-    return max((rate for name, rate in rows if name != "lo"), default=0.0)
+def _rates(rank: LiveRank) -> dict[str, float]:
+    """Return bytes per second of the interfaces of a rank."""
+    return rank.node.ports.get(rank.main.space, {})
 
 
 def moves(job: LiveJob) -> bool:
@@ -74,7 +71,7 @@ def tcp_within_node(job: LiveJob) -> Iterator[Cause]:
         rank.main.pid
         for p in local
         for rank in (p.source, p.target)
-        if rank.node.ports.get(rank.main.space, {}).get("lo", 0.0) >= LIMIT.moved_bytes_per_s
+        if _rates(rank).get("lo", 0.0) >= LIMIT.moved_bytes_per_s
     }
     ranks = [r for r in job.ranks if r.main.pid in talking and not _shares(r)]
     if ranks:
@@ -100,8 +97,9 @@ def slow_path(job: LiveJob) -> Iterator[Cause]:
     ends = [end for p in paths for end in zip(p.hosts, (p.source, p.target), strict=True)]
     pids = {rank.main.pid for host, rank in ends if host in hosts}
     ranks = [rank for rank in job.ranks if rank.main.pid in pids]
-    rate = max(map(_rate, ranks)) / 1e9
-    yield cause("slow_path", ranks, hosts=" and ".join(hosts), share=found[0][1], rate=rate)
+    rate = max((v for r in ranks for name, v in _rates(r).items() if name != "lo"), default=0.0)
+    fields = {"hosts": " and ".join(hosts), "share": found[0][1], "rate": rate / 1e9}
+    yield cause("slow_path", ranks, **fields)
 
 
 def _calls(rank: LiveRank) -> tuple[Counter[str], str]:
@@ -125,16 +123,19 @@ def stacks(job: LiveJob) -> Iterator[Cause]:
     seen = [_calls(rank) for rank in job.ranks]
     if len(seen) < 2 or any(len(calls) != 1 for calls, _ in seen) or moves(job):
         return  # not seen, or it goes from one to the other
-    only = [next(iter(calls)) for calls, _ in seen]
-    kinds = Counter(only)
-    rarest = "" if "" in kinds else min(kinds, key=lambda call: kinds[call])
-    odd = [rank for rank, call in zip(job.ranks, only, strict=True) if call == rarest]
-    if len(kinds) > 1 and 2 * len(odd) <= len(only):
-        stack = next(last for call, (_, last) in zip(only, seen, strict=True) if call == rarest)
+    kinds = Counter(call for calls, _ in seen for call in calls)
+    rarest = min(kinds, key=lambda call: (call != "", kinds[call]))
+    odd = [
+        (rank, stack)
+        for rank, (calls, stack) in zip(job.ranks, seen, strict=True)
+        if rarest in calls
+    ]
+    if len(kinds) > 1 and 2 * len(odd) <= len(seen):
+        ranks, stack = [rank for rank, _ in odd], odd[0][1]
         inside = rarest or stack.partition(" < ")[0]
-        rest = next(call for call in only if call != rarest)
+        rest = next(call for call in kinds if call != rarest)
         id_ = "collective-mismatch" if rarest else "rank-late"
-        yield cause("stacks", odd, id_=id_, inside=inside, rest=rest, stack=stack)
+        yield cause("stacks", ranks, id_=id_, inside=inside, rest=rest, stack=stack)
 
 
 def late(job: LiveJob) -> Iterator[Cause]:

@@ -136,10 +136,8 @@ class LiveRank:
     every: tuple[Process, ...]
 
     def __str__(self) -> str:
-        name = (
-            f"rank {self.number} (PID {self.main.pid})" if self.named else f"PID {self.main.pid}"
-        )
-        return f"{name} on {self.node.node}"
+        pid = f"PID {self.main.pid}"
+        return f"{f'rank {self.number} ({pid})' if self.named else pid} on {self.node.node}"
 
     @cached_property
     def cpu(self) -> float:

@@ -228,6 +228,14 @@ def test_a_stopped_process(capsys: pytest.CaptureFixture[str], tmp_path: Path) -
     assert 'busbar_job_cause{cause="rank-stopped"' in metrics.read_text()
 
 
+def test_stacks_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of a program that is not Python, whether py-spy is installed or not."""
+    with running("import os; os.execvp('sleep', ['sleep', '60'])") as pids:
+        time.sleep(0.3)
+        found, _ = observed(pids, capsys, "--stacks")
+    assert any("Python stacks: " in each for each in found["unseen"])
+
+
 def test_ranks_of_named_hosts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """By a shell that joins the words of a command, as ssh does."""
     shell = tmp_path / "shell"

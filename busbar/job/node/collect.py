@@ -39,6 +39,7 @@ _BUSY = 0.1
 _WORKS = 0.2
 """CPUs that a thread uses or waits for, at least."""
 _STACKS_S = 8.0
+_NO_STACK = "Python stacks: py-spy is not installed on the node, or may not read the ranks"
 _NUMA = Path("/sys/devices/system/node")
 
 
@@ -134,11 +135,13 @@ class Look:
         for pid, (_, gpu, mine) in self.found("files").items():
             rows[pid]["files"] = [(name, spaces.get(place)) for place, name in mine]
             rows[pid]["gpu"] = gpu
+        unread: list[str] = []
         if with_stacks:
             ranks = [p for p in alive if self.known[p]["rank"] is not None] or alive
-            for texts in self.found("stacks", [0], lambda _: stacks(ranks), _STACKS_S).values():
-                for pid, text in texts.items():
-                    rows[pid]["stack"] = text
+            texts = self.found("stacks", [0], lambda _: stacks(ranks), _STACKS_S).get(0, {})
+            unread = [] if any(texts.values()) else [_NO_STACK]
+            for pid, text in texts.items():
+                rows[pid]["stack"] = text
         places = {self.known[p]["ras"] for p in rows if "nccl" in str(rows[p]["libraries"])}
         return {
             "seconds": round(seconds, 3),
@@ -152,9 +155,8 @@ class Look:
             "limits": network.rdma()[1],
             "gpus": self.found("GPUs").get(0, []),
             "ras": max(self.found("RAS", places, ras, _WAIT_S).values(), key=len, default=""),
-            "problems": [
-                f"{n}: {p.outcome.problem}" for n, p in self.probes.items() if p.outcome.problem
-            ],
+            "problems": unread
+            + [f"{n}: {p.outcome.problem}" for n, p in self.probes.items() if p.outcome.problem],
         }
 
     def process(self, pid: int, start: Any, end: Any) -> dict[str, Any]:
