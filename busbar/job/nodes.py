@@ -69,7 +69,7 @@ def observe(
 
     def run(command: Sequence[str]) -> CompletedProcess[str]:
         # ssh joins the words of a command, and the other side splits them again.
-        plain = command[:1] in ([], ["srun"])
+        plain = not command or command[0] == "srun"
         words = [*command, *(start if plain else [join(start)])]
         return call(words, seconds + _MORE_S, given=text)
 

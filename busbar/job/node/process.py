@@ -19,10 +19,11 @@ WORLD = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS
 NEEDS = {"RANK": "WORLD_SIZE", "SLURM_PROCID": "SLURM_STEP_ID"}
 """A batch script has SLURM_PROCID as well; others use RANK for something else."""
 SETTINGS = re.compile(
-    r"(NCCL|RCCL|UCX|FI|OMPI_MCA_(btl|pml|mtl))(_\w{1,60})?|CUDA_(VISIBLE_DEVICES|LAUNCH_BLOCKING)"
+    r"(?:NCCL|RCCL|UCX|FI|OMPI_MCA_(?:btl|pml|mtl))(?:_\w{1,60})?"
+    r"|CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING)"
 )
 SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL", re.IGNORECASE)
-LIBRARIES = re.compile(r"lib(mpi|nccl|rccl|cuda|ucp|fabric|amdhip64)\b")
+LIBRARIES = re.compile(r"lib(?:mpi|nccl|rccl|cuda|ucp|fabric|amdhip64)\b")
 SHARED = "/dev/shm/"  # noqa: S108 - nothing is written there
 ANY_RANK = "ranks"
 """The name of a job for all ranks of this user."""
@@ -44,7 +45,8 @@ def namespace(pid: int) -> str:
 
 def words_of(path: str) -> dict[str, str]:
     """Return the words of a file of lines such as ``VmRSS: 12 kB`` or ``nr_throttled 3``."""
-    return dict(re.findall(r"^(\w+):?\s+(\S+)", text_in(path), re.MULTILINE))
+    rows = (line.split()[:2] for line in text_in(path).split("\n"))
+    return {row[0].rstrip(":"): row[1] for row in rows if len(row) > 1}
 
 
 def probe(items: Iterable[Any], work: Callable[[Any], Any], seconds: float = 1.0) -> Task[Any]:
@@ -196,7 +198,8 @@ def pages(pid: int) -> dict[str, int]:
     nodes: dict[str, int] = {}
     with open(f"/proc/{pid}/numa_maps", encoding="utf-8", errors="replace") as file:
         for line in file:
-            kib = int((re.findall(r"kernelpagesize_kB=(\d+)", line) or [4])[0])
-            for node, count in re.findall(r" N(\d+)=(\d+)", line):
-                nodes[node] = nodes.get(node, 0) + int(count) * kib
+            words = dict(word.partition("=")[::2] for word in line.split())
+            kib = int(words.get("kernelpagesize_kB", 4))
+            for node in (word for word in words if re.fullmatch(r"N\d+", word)):
+                nodes[node[1:]] = nodes.get(node[1:], 0) + int(words[node]) * kib
     return nodes
