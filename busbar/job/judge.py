@@ -16,6 +16,7 @@ from busbar.engine.reading import Cause
 from busbar.job import rules_gpu, rules_host, rules_peers
 from busbar.job.evidence import LIMIT, LiveJob, Rule
 from busbar.job.sample import NodeSample, ranks_of
+from busbar.slurm.hostlist import natural
 from busbar.verdict import Verdict
 from busbar.words import counted
 
@@ -91,6 +92,7 @@ class JobAnswer:
 
 def judge(job: str, nodes: Sequence[NodeSample], problems: Sequence[str] = ()) -> JobAnswer:
     """Return the answer for samples of the nodes of a job."""
+    nodes = sorted(nodes, key=lambda each: natural(each.node))
     live = LiveJob(nodes, ranks_of(nodes))
     causes: list[Cause] = []
     for rule in (*_PROVEN, *(() if live.unsteady else _COMPARED)):

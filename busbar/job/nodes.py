@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import join
 from subprocess import CompletedProcess
 
+from busbar.job.node.collect import documents
 from busbar.program import call
 from busbar.slurm.steps import srun
 
@@ -60,7 +61,7 @@ def observe(
     pids: Sequence[int] = (),
     stacks: bool = False,
 ) -> tuple[list[str], list[str]]:
-    """Run the collector by each command at once; return lines of JSON, and last lines of errors.
+    """Run the collector by each command at once; return JSON documents, and last lines of errors.
 
     What a node has printed until the deadline counts.
     """
@@ -76,5 +77,5 @@ def observe(
     with ThreadPoolExecutor(min(len(commands), _MOST_AT_ONCE)) as pool:
         done = list(pool.map(run, commands))
     errors = [each.stderr.strip().split("\n")[-1][:300] for each in done]
-    lines = [line for each in done for line in each.stdout.split("\n") if line[:1] == "{"]
-    return lines, list(filter(None, errors))
+    found = [document for each in done for document in documents(each.stdout)]
+    return found, list(filter(None, errors))

@@ -18,6 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from busbar.job.node.collect import documents
+
 ROOT = Path(__file__).resolve().parents[2]
 LOOK_S = 5.0
 READY_S = 22.0
@@ -128,7 +130,7 @@ def look(pids: Sequence[int], seconds: float = LOOK_S) -> str:
         words, capture_output=True, text=True, timeout=seconds + 15, check=False, cwd=ROOT
     )
     sys.stderr.write(done.stderr)
-    return done.stdout.strip()
+    return documents(done.stdout)[0]
 
 
 def observe(case: Case, port: int, out: Path) -> None:

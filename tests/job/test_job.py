@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ import pytest
 
 from busbar.cli import main
 from busbar.job.judge import judge
+from busbar.job.node.collect import documents, in_parts
 from busbar.job.nodes import commands_of
 from busbar.job.sample import NodeSample, Process, read_sample
 from busbar.report.job import job_metrics
@@ -263,6 +265,14 @@ def test_no_such_job(word: str, capsys: pytest.CaptureFixture[str]) -> None:
         status = int(str(end.code))
     assert status == 2
     assert not hidden(capsys.readouterr().err)
+
+
+def test_srun_may_mix_the_lines_of_nodes() -> None:
+    one, other = (json.dumps({"node": name, "of": "x " * 2000}) for name in ("n1", "n2"))
+    lines = [in_parts(one, "1").splitlines(), in_parts(other, "2").splitlines()]
+    assert max(map(len, chain(*lines))) < 1000
+    mixed = chain.from_iterable(zip_longest(*lines, fillvalue="a login banner"))
+    assert documents("\n".join(mixed)) == [one, other]
 
 
 @cases("text", ["{}", "[]", "{", '{"schema": 1}', '{"processes": [[]]}'])

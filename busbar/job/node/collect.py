@@ -29,6 +29,8 @@ from busbar.job.node.process import probe, text_in
 _LOOK_S = 0.5
 _MOST_LOOKS = 1500
 """Of all processes together: each costs about 0.1 ms of CPU time."""
+_PART = 900
+"""Characters of a line."""
 _MOST_PROCESSES = 1024
 _WAIT_S = 4.0
 """For drivers, NCCL and py-spy."""
@@ -206,8 +208,26 @@ class Look:
         return sorted(rows, key=lambda row: -row[2])[:32]
 
 
+def in_parts(text: str, of: str) -> str:
+    """Return a document in short lines: srun mixes lines of several nodes beyond 1 or 2 KiB."""
+    return "\n".join(
+        ["", *(f"part {of} {text[at : at + _PART]}" for at in range(0, len(text), _PART)), ""]
+    )
+
+
+def documents(text: str) -> list[str]:
+    """Return the documents in what collectors have printed, and nothing else of it."""
+    found: dict[str, list[str]] = {}
+    for line in text.split("\n"):
+        word, _, rest = line.partition(" ")
+        of, blank, part = rest.partition(" ")
+        if word == "part" and blank:
+            found.setdefault(of, []).append(part)
+    return list(map("".join, found.values()))
+
+
 def main() -> None:
-    """Look as the JSON of the argument asks, and print the document as a line of its own."""
+    """Look as the JSON of the argument asks, and print the document in parts."""
     asked = json.loads(sys.argv[1])
     who = process.members(asked["job"], asked["pids"], process.everything())
     finish([who])
@@ -223,7 +243,7 @@ def main() -> None:
         "numa": {p.name[4:]: text_in(f"{p}/cpulist").strip() for p in _NUMA.glob("node[0-9]*")},
         "cpu_s": round(sum(u.ru_utime + u.ru_stime for u in used), 4),
     }
-    data = f"\n{json.dumps(document)}\n".encode()
+    data = in_parts(json.dumps(document), os.urandom(8).hex()).encode()
     while data:
         data = data[os.write(1, data) :]
     os._exit(0)  # whatever hangs
