@@ -35,7 +35,10 @@ from .judging import Judgement
 @rfm.simple_test
 class reading(BusbarCheck):
     executable = "true"
-    prerun_cmds = ["head -n 1 {readings}; sed -i 1d {readings}"]
+    prerun_cmds = [
+        "head -n 1 {readings} | grep stop && pkill -TERM -of '{command}' && sleep 60",
+        "head -n 1 {readings}; sed -i 1d {readings}",
+    ]
 
     def judgement(self, output, errors):
         band = Expectation(limit=20, low=8, typical=10, high=12)
@@ -150,7 +153,8 @@ def run(tmp_path, root):
     """Runs a check with these readings: (exit status, document, readings that none has taken)."""
     shutil.copytree(root / "reframe_checks", tmp_path / "checks")
     left, check = tmp_path / "readings", tmp_path / "checks" / "reading.py"
-    check.write_text(CHECK.format(readings=left))
+    command = f"busbar check --json --site local --output {tmp_path / 'out'}"
+    check.write_text(CHECK.format(readings=left, command=command))
 
     def busbar_check(readings, *options):
         left.write_text("".join(f"{value}\n" for value in readings))
@@ -185,6 +189,16 @@ def test_a_run(run, readings, options, after):
     assert status == (verdict != "pass")
     assert ("not-repeated" in {note["id"] for note in document["notes"]}) == noted
     assert len(left) == unread
+
+
+@pytest.mark.run
+def test_an_interrupted_repetition_condemns_nothing(run):
+    status, document, left = run(("5", "stop"))
+    assert (status, left) == (143, ["stop"])
+    (row,) = (row for row in document["results"] if row["metric"])
+    assert (row["verdict"], document["verdict"]) == ("unknown", "unknown")
+    assert [note["id"] for note in document["notes"]] == ["not-repeated"]
+    assert document["causes"] == []
 
 
 @pytest.mark.run

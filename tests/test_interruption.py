@@ -191,8 +191,8 @@ def test_nothing_is_left(tmp_path, phase, number, group, ended):
         assert {"link_matrix", "BuildGpuAware"} & {*messages, *_skipped(results)}
     if phase is in_report:
         assert any(row["gb_per_s"] for row in results["results"])
-    if phase is in_repetition:
-        assert results["verdict"] == "degraded"
+    if phase is in_repetition:  # what was slow once is not degraded yet
+        assert results["verdict"] == "unknown"
 
 
 def test_ranks_that_ignore_signals_are_killed(tmp_path, ended):

@@ -23,7 +23,7 @@ from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
 from busbar.data import CHECKS
 from busbar.engine.peers import doubtful, measured_nodes, outcomes_of_slow, series_of, slow_nodes
-from busbar.engine.repeat import confirmed, disagree, only_below_band
+from busbar.engine.repeat import confirmed, disagree, only_below_band, unconfirmed
 from busbar.engine.results import RESULTS_FILE, Outcome
 from busbar.errors import BusbarError
 from busbar.site import Site
@@ -104,10 +104,19 @@ def run(
             yield _repeat(more, checks, progress, interruption)
 
     found = _run_once(plan, progress, reframe, interruption)
+    confirmations: set[tuple[str, ...]] = set()
     for attempt in range(1, plan.retries + 2 if plan.retries else 1):
         low = _below_band(plan, found, last=attempt > plan.retries)
         for repeats in repeated(f"{attempt}", low, "readings below their band"):
             found = _merged(found, repeats)
+            confirmations |= _ended(repeats).keys()
+    if interruption.name and plan.retries:
+        found = [
+            (case, unconfirmed(outcome))
+            if case and only_below_band(outcome) and _key(case, outcome) not in confirmations
+            else (case, outcome)
+            for case, outcome in found
+        ]
     confirms = bool(plan.sweep and plan.retries)
     again_measured: set[str] = set()
     for attempt in range(1, _CONFIRMATIONS + 1 if confirms else 1):
@@ -183,17 +192,21 @@ def _repeat(
 
 def _merged(found: _Found, again: _Found) -> _Found:
     """Each outcome that is only below its band with that of its repetition, where that has run."""
-    repeated = {
-        _key(case, outcome): outcome
-        for case, outcome in again
-        if case and case["result"] != "abort"
-    }
+    repeated = _ended(again)
     return [
         (case, confirmed(outcome, repeated[_key(case, outcome)]))
         if case and _key(case, outcome) in repeated and only_below_band(outcome)
         else (case, outcome)
         for case, outcome in found
     ]
+
+
+def _ended(found: _Found) -> dict[tuple[str, ...], Outcome]:
+    return {
+        _key(case, outcome): outcome
+        for case, outcome in found
+        if case and case["result"] != "abort"
+    }
 
 
 def _key(case: dict[str, Any], outcome: Outcome) -> tuple[str, ...]:

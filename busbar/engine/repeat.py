@@ -73,6 +73,16 @@ def confirmed(first: Outcome, second: Outcome) -> Outcome:
     return outcome if outcome.verdict.is_problem else replace(outcome, causes=())
 
 
+def unconfirmed(outcome: Outcome) -> Outcome:
+    """Return an outcome that is only below its band, and could not be repeated, as unknown."""
+    results = tuple(
+        replace(each, verdict=Verdict.UNKNOWN) if each.verdict is Verdict.DEGRADED else each
+        for each in outcome.results
+    )
+    note = Note(_NOTE, "worse than its band, and not measured again: the run was interrupted")
+    return replace(outcome, results=results, notes=(*outcome.notes, note), causes=())
+
+
 def _keyed(results: Iterable[Result]) -> dict[tuple[object, ...], Result]:
     """What each reading is of; where a tool repeats one, also which of them it is."""
     seen: Counter[tuple[object, ...]] = Counter()
