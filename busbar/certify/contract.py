@@ -57,7 +57,7 @@ class Figure:
         """Return the figure; raise ``ValueError`` for anything else."""
         match = _FIGURE.fullmatch(text.strip())
         if not match:
-            raise ValueError(f"{text!r} is no figure; {_HOW}")
+            raise ValueError(f"{text!r} is not a figure; {_HOW}")
         value = float(match["value"] or match["percent"] or 100)
         if not value or (match["of"] == "limit" and value > 100):
             raise ValueError(f"{text!r} is {'0' if not value else 'above the limit'}; {_HOW}")

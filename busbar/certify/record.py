@@ -137,7 +137,7 @@ def acceptance(contract: Contract, site: str, ledger: Ledger) -> Acceptance:
 
 
 def write(directory: Path, found: Acceptance) -> AcceptanceRecord:
-    """Write page and record; signatures of an earlier one are no longer of it."""
+    """Write page and record; remove the signatures of an earlier one."""
     for old in directory.glob(f"{RECORD}*.sig"):
         old.unlink()
     replace_file(directory / PAGE, page(found))

@@ -86,7 +86,7 @@ def verify(directory: Path, signers: Path | None = None) -> Verification:
 
 def _problems(directory: Path, record: records.AcceptanceRecord) -> Iterator[str]:
     if (record.type, record.predicate_type) != (records.TYPE, records.PREDICATE):
-        yield f"{records.RECORD}: is no statement on an acceptance"
+        yield f"{records.RECORD}: is not an acceptance statement"
         return
     try:
         now = {each.name: each.digest for each in records.subjects(directory)}

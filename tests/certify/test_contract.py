@@ -28,7 +28,7 @@ WRONG = {
         7,
         "no machine of these links can reach it",
     ),
-    "no such figure": (_ALL + "    at_least: fast\n", 6, "'fast' is no figure"),
+    "no such figure": (_ALL + "    at_least: fast\n", 6, "'fast' is not a figure"),
     "no such size": (_ALL + "    bytes: 3 MiB\n", 6, "nothing measures 3 MiB"),
     "a key of another": ("  - require: gate\n    times: 3\n", 4, "gate has no times"),
     "nothing named": ("  - require: collective\n", 4, "collective needs operation"),

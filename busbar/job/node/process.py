@@ -54,7 +54,7 @@ def probe(items: Iterable[Any], work: Callable[[Any], Any], seconds: float = 1.0
 
     def run(emit: Callable[[Any], None]) -> None:
         for item in items:
-            with suppress(Exception):
+            with suppress(Exception):  # it has ended, or may not be read: not seen
                 emit((item, work(item)))
 
     return Task(run, seconds)
