@@ -232,12 +232,20 @@ WRITES: dict[str, tuple[str, ...]] = {
         *("site", "calibrate", "--site", "gated", "--runs", "1", "--output", "out"),
     ),
     "history import": ("history", "import", str(ROOT / COPY), "--site", "h200x4"),
+    "certify init": ("certify", "init", "--site", "gated", "--output", "out/contract.yaml"),
+    "certify run": ("certify", "run", "--contract", "@root@/contract.yaml", "--output", "out"),
+    "node --add": (
+        *("node", "--add", "@root@/results.json", "--site", "gated", "--output", "out"),
+    ),
+    "node --took": ("node", "n1", "--took", "reset", "--site", "gated", "--output", "out"),
+    "job --prometheus": ("job", "1", "--seconds", "1", "--prometheus", "out/a.prom"),
 }
 PLANTS = {
     "links": (
         "mkdir -p out/mine; for f in results.json report.html index.html .lock night.json"
         " results.jsonl reframe.log a.prom a.json site.yaml reframe.py mine/site.yaml"
-        " mine/reframe.py configuration.py busbar.db results.db; do ln -s @secret@ out/$f; done"
+        " mine/reframe.py configuration.py busbar.db results.db contract.yaml nodes.json"
+        " record.json run.json; do ln -s @secret@ out/$f; done"
     ),
     "a link for the directory": "ln -s @root@ out",
 }
@@ -250,6 +258,10 @@ def test_nobody_else_leads_root_to_another_file(
 ) -> None:
     cluster.clear()
     (cluster.root / "results.json").write_text(RESULTS)
+    contract = cluster.root / "contract.yaml"
+    if "certify" in attempt and not contract.exists():
+        made = cluster.busbar("certify", "init", "--site", "gated", "--output", contract)
+        assert made.returncode == 0, made.stderr
     before = {path for path in cluster.root.rglob("*") if "nights" not in path.parts}
     cluster.as_user(PLANTS[plant])
     words = [word.replace("@root@", str(cluster.root)) for word in WRITES[attempt]]
@@ -311,6 +323,11 @@ COMMANDS = (
     ("gate", "--passive", "--site", "gated"),
     ("explain", str(ROOT / COPY)),
     ("report", "@root@/results.json", "--output", "@root@/report"),
+    ("certify", "init", "--site", "gated", "--output", "@root@/first.yaml"),
+    ("certify", "run", "--plan", "--contract", "@root@/first.yaml"),
+    ("node", "n1", "--took", "reset", "--site", "gated", "--output", "@root@/nights"),
+    ("node", "--add", "@root@/results.json", "--site", "other", "--output", "@root@/nights"),
+    ("job", "--seconds", "1", "1"),
 )
 
 
