@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
-
-import yaml
 
 from busbar.engine.tool import Feature, tools
+from busbar.parse.tables import beside
 
-_OWN = yaml.safe_load(Path(__file__).with_name("features.yaml").read_text("utf-8"))
-FEATURES = {name: Feature(**row) for name, row in _OWN.items()}
+FEATURES = {name: Feature(**row) for name, row in beside(__file__).items()}
 FEATURES |= {name: each for tool in tools().values() for name, each in tool.features.items()}
 _SHOWN = 4
 

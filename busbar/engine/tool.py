@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,10 +23,12 @@ from busbar.engine.runs import Runs
 from busbar.errors import BusbarError
 from busbar.expect.expectation import Expectation
 from busbar.parse.messages import Pattern
+from busbar.parse.tables import load_yaml
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
 
 _PACKAGE = "busbar.tools"
+_FEATURES = "features.yaml"
 
 
 class Feature(NamedTuple):
@@ -136,8 +138,6 @@ class Tool:
     outputs: tuple[str, ...] = ()
     """Further names of its outputs."""
     programs: Programs
-    features: Mapping[str, Feature]
-    """What environments with its programs have, by the name that checks require."""
     declared: Callable[[Site, Delivery], Iterable[str]] = _nothing
     """The features that a delivery brings without listing them in ``site.yaml``."""
     reader: type[TableReader] | None
@@ -186,7 +186,15 @@ class Tool:
     collective: bool = False
     """Whether the bands of collectives judge it, and not those of links."""
     files: tuple[str, ...] = ()
-    """Its ``messages.yaml``, ``causes.yaml`` and ``examples.yaml``, as far as it has them."""
+    """Its YAML files: those of features, messages, causes and examples that it has."""
+    directory: Path = Path()
+    """Where these are."""
+
+    @cached_property
+    def features(self) -> Mapping[str, Feature]:
+        """What environments with its programs have, by the name that checks require."""
+        rows = load_yaml(self.directory / _FEATURES) if _FEATURES in self.files else {}
+        return {name: Feature(**row) for name, row in rows.items()}
 
 
 def discover(path: Iterable[str]) -> dict[str, Tool]:
@@ -223,7 +231,7 @@ def _load(directory: Path) -> Tool:
         raise _incomplete(name, f"has no part {missing}, which it names in its `files`")
     for strange in sorted(present - {*tool.files}):
         raise _incomplete(name, f"has {strange}, but does not name it in its `files`")
-    return tool
+    return replace(tool, directory=directory)
 
 
 def _incomplete(name: str, reason: str) -> BusbarError:

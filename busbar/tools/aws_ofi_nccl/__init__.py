@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from busbar.engine.bands import no_bands
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
-from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.engine.tool import Programs, Tool, measured
 from busbar.parse import numbers
 from busbar.site.delivery import GPU_STACKS, Delivery
 from busbar.site.model import Site
@@ -35,15 +35,6 @@ def _answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
 TOOL = Tool(
     benches=("nccl_message_transfer",),
     programs=Programs(names=("nccl_message_transfer",)),
-    features={
-        "ofi-tests": Feature(
-            "the tests of aws-ofi-nccl",
-            "`nccl_message_transfer`",
-            "aws-ofi-nccl, with its tests",
-            "`--prefix DIR`, Spack or modules",
-            program="nccl_message_transfer",
-        )
-    },
     declared=_declared,
     reader=None,  # it prints messages, no table
     bands=no_bands,
@@ -51,5 +42,5 @@ TOOL = Tool(
     checked=measured,
     ranks=_ranks,
     started="ofi.process",
-    files=("messages.yaml", "causes.yaml", "examples.yaml"),
+    files=("features.yaml", "messages.yaml", "causes.yaml", "examples.yaml"),
 )

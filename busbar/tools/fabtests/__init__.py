@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from busbar.engine.bands import port
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.reading import Reading
-from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.engine.tool import Programs, Tool, measured
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
 from busbar.tools.fabtests.parse import rows
@@ -51,19 +51,11 @@ def _readings(launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
 TOOL = Tool(
     benches=("fi_pingpong", "fi_rma_bw"),
     programs=Programs(names=("fi_pingpong", "fi_rma_bw"), system="/opt/amazon/efa/bin"),
-    features={
-        "libfabric": Feature(
-            "the tests of libfabric",
-            "`fi_pingpong` and `fi_rma_bw`",
-            "the tests of libfabric, on PATH or in `/opt/amazon/efa/bin`",
-            "the package of the fabric, or `--prefix DIR`",
-            program="fi_pingpong",
-        )
-    },
     declared=_declared,
     reader=None,  # nothing but a check reads these tables
     bands=lambda run, reading: [port(run, reading)],
     answer=_answer,
     of_launch=_readings,
     checked=measured,
+    files=("features.yaml",),
 )

@@ -9,7 +9,7 @@ from busbar.engine.bands import pair
 from busbar.engine.own_programs import contradictions
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
-from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.engine.tool import Programs, Tool, measured
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.expect.measured import beside_plain_copies
@@ -40,15 +40,6 @@ def _band(run: Run, reading: Reading) -> Expectation:
 TOOL = Tool(
     benches=("gpu_aware",),
     programs=Programs(pattern="gpu_aware"),
-    features={
-        "gpu_aware": Feature(
-            "a compiler of the MPI",
-            "the program `gpu_aware`, which checks data and measures pairs",
-            "`reframe_checks/src`; an image contains it",
-            "the C++ compiler of the MPI (`mpic++`; on Cray `CC`)",
-            compiled=True,
-        )
-    },
     declared=_declared,
     reader=None,
     bands=lambda run, reading: [_band(run, reading)],
@@ -58,5 +49,5 @@ TOOL = Tool(
     pairs=("gpu_aware",),
     early_events=True,
     correctness=correctness,
-    files=("causes.yaml", "examples.yaml"),
+    files=("features.yaml", "causes.yaml", "examples.yaml"),
 )

@@ -11,7 +11,7 @@ from busbar.engine.launch import Operation
 from busbar.engine.own_programs import answer, contradictions
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
-from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.engine.tool import Programs, Tool, measured
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.expect.floors import host_copy, memory_copy
@@ -56,15 +56,6 @@ def size_of(gpus: int) -> int:
 TOOL = Tool(
     benches=("memory",),
     programs=Programs(),
-    features={
-        "memory": Feature(
-            "a compiler of the MPI",
-            "the program `memory`, which measures plain copies",
-            "`reframe_checks/src`; not in images",
-            "the C++ compiler of the MPI (`mpic++`; on Cray `CC`)",
-            compiled=True,
-        )
-    },
     declared=_declared,
     reader=None,
     bands=lambda run, reading: [_copy(run, reading)],
@@ -72,4 +63,5 @@ TOOL = Tool(
     checked=measured,
     contradictions=contradictions,
     pairs=("memory",),
+    files=("features.yaml",),
 )

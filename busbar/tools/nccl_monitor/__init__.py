@@ -10,7 +10,6 @@ from busbar.tools.nccl_monitor.read import INSPECTOR, RAS, InspectorReader, read
 TOOL = Tool(
     benches=(RAS, INSPECTOR),
     programs=Programs(),
-    features={},
     reader=InspectorReader,
     document=read_document,
     bands=no_bands,

@@ -10,7 +10,7 @@ from busbar.engine.bands import collectives
 from busbar.engine.identify import gpu_models
 from busbar.engine.job_output import JobOutput
 from busbar.engine.run import Run
-from busbar.engine.tool import Feature, Programs, Tool
+from busbar.engine.tool import Programs, Tool
 from busbar.expect import COLLECTIVES
 from busbar.tools.nccl_tests.answer import answer, checked, contradictions, lone, report
 from busbar.tools.nccl_tests.document import read_document
@@ -52,21 +52,6 @@ TOOL = Tool(
         pattern="*_perf",
         places=("libexec/nccl-tests", "libexec/rccl-tests"),
     ),
-    features={
-        "xccl": Feature(
-            "nccl-tests (rccl-tests)",
-            "`all_reduce_perf` and the other collectives",
-            "nccl-tests or rccl-tests",
-            "`--prefix DIR`, Spack, modules or an image",
-            program="all_reduce_perf",
-        ),
-        "npkit": Feature(
-            "an RCCL with NPKit",
-            "an RCCL with NPKit",
-            "RCCL, built with NPKit",
-            "`features: [npkit]` of the delivery in `site.yaml`",
-        ),
-    },
     reader=NcclReader,
     document=read_document,
     bands=collectives,
@@ -79,5 +64,5 @@ TOOL = Tool(
     nodes=_nodes,
     operation=_operation,
     collective=True,
-    files=("messages.yaml", "causes.yaml", "examples.yaml"),
+    files=("features.yaml", "messages.yaml", "causes.yaml", "examples.yaml"),
 )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from busbar.engine.job_output import JobOutput
-from busbar.engine.tool import Feature, Programs, Tool
+from busbar.engine.tool import Programs, Tool
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
 from busbar.tools.osu.answer import answer, checked, contradictions
@@ -50,22 +50,6 @@ TOOL = Tool(
         pattern="osu_*",
         places=(f"{_LIBEXEC}/mpi/**", f"{_LIBEXEC}/xccl/**"),
     ),
-    features={
-        "osu": Feature(
-            "OSU micro-benchmarks",
-            "`osu_bw` and the other MPI benchmarks of OSU",
-            "OSU micro-benchmarks",
-            "`--prefix DIR`, Spack, modules or an image",
-            program="osu_bw",
-        ),
-        "osu-xccl": Feature(
-            "OSU micro-benchmarks for NCCL or RCCL",
-            "`osu_xccl_allreduce` and the other benchmarks of OSU for NCCL and RCCL",
-            "OSU micro-benchmarks, built with NCCL or RCCL",
-            "`--prefix DIR`, Spack, modules or an image",
-            program="osu_xccl_allreduce",
-        ),
-    },
     declared=_declared,
     reader=OsuReader,
     bands=bands,
@@ -77,4 +61,5 @@ TOOL = Tool(
     buffers=_buffers,
     pairs=_PAIRS,
     between_two=True,
+    files=("features.yaml",),
 )

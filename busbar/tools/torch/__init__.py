@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from busbar.engine.bands import collectives
 from busbar.engine.own_programs import answer, contradictions
-from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.engine.tool import Programs, Tool, measured
 from busbar.expect import COLLECTIVES
 from busbar.units import GIB, MIB, option_bytes
 
@@ -21,15 +21,6 @@ def options(ranks: int) -> tuple[str, ...]:
 TOOL = Tool(
     benches=("torch_collectives",),
     programs=Programs(),
-    features={
-        "torch": Feature(
-            "PyTorch",
-            "PyTorch",
-            "`BUSBAR_TORCH_PYTHON`, the Python of Busbar, or `python3` on PATH",
-            "`pip install torch` for one of these",
-            program="torch",
-        )
-    },
     reader=None,
     bands=collectives,
     answer=answer,
@@ -37,4 +28,5 @@ TOOL = Tool(
     contradictions=contradictions,
     harness=lambda known, output: "pytorch",
     collective=True,
+    files=("features.yaml",),
 )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from busbar.engine.bands import between_two
 from busbar.engine.launch import BenchLaunch, LaunchOutput
-from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.engine.tool import Programs, Tool, measured
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
 from busbar.tools.ucx_perftest.parse import TITLE, UcxReader, final_row
@@ -38,19 +38,10 @@ def _answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
 TOOL = Tool(
     benches=("ucx_perftest",),
     programs=Programs(names=("ucx_perftest",)),
-    features={
-        "ucx": Feature(
-            "ucx_perftest",
-            "`ucx_perftest`",
-            "UCX",
-            "the wheels have it; else Spack, modules, `--prefix`",
-            program="ucx_perftest",
-        )
-    },
     declared=_declared,
     reader=UcxReader,
     bands=lambda run, reading: [between_two(run, reading)],
     answer=_answer,
     checked=measured,
-    files=("messages.yaml", "causes.yaml", "examples.yaml"),
+    files=("features.yaml", "messages.yaml", "causes.yaml", "examples.yaml"),
 )

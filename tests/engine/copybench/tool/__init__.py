@@ -7,23 +7,14 @@ from busbar.tools.copybench.answer import answer
 from busbar.tools.copybench.bands import bands
 from busbar.tools.copybench.parse import CopybenchReader
 
-from busbar.engine.tool import Feature, Programs, Tool, measured
+from busbar.engine.tool import Programs, Tool, measured
 
 TOOL = Tool(
     benches=("copybench",),
     programs=Programs(names=("copybench",)),
-    features={
-        "copybench": Feature(
-            "copybench",
-            "the invented benchmark",
-            "copybench",
-            "`--prefix DIR`",
-            program="copybench",
-        )
-    },
     reader=CopybenchReader,
     bands=bands,
     answer=answer,
     checked=measured,
-    files=("messages.yaml", "causes.yaml", "examples.yaml"),
+    files=("features.yaml", "messages.yaml", "causes.yaml", "examples.yaml"),
 )
