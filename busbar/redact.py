@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Keep secrets out of stored and printed text: filter variables by name, values by pattern.
 
+``redact.toml`` has the patterns. The gate needs them without any other library.
 Every step takes time in proportion to the text, whatever it contains: a run of characters is
 entered only at its beginning (lookbehind) and never given back (possessive quantifiers).
 """
@@ -8,103 +9,57 @@ entered only at its beginning (lookbehind) and never given back (possessive quan
 from __future__ import annotations
 
 import math
+import operator
+import pkgutil
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum, auto
-from functools import lru_cache
+from functools import cache, lru_cache, reduce
 from typing import Any
 
-from busbar.secret_forms import REPLACEMENT, without_forms
-
+REPLACEMENT = "[redacted]"
 KEPT_PREFIXES = (
     *("NCCL_", "RCCL_", "MSCCLPP_", "TORCH_NCCL_", "NPKIT_", "UCX_", "UCC_", "FI_", "OMPI_"),
     *("PMIX_", "PRTE_", "MPICH_", "CUDA_", "HIP_", "ROCR_", "HSA_", "SLURM_"),
 )
 """Prefixes of the variables that a stored result may contain."""
-
-
-# A variable of Kubernetes, XML or a table: name and value are two keys, in either order.
-_VARIABLE = re.compile(
-    r"(?P<before>(?:\bname|\b(?:\w*[a-z_])?[Kk]ey)\"?+\s*+[:=]\s*+\"?+(?P<name>[\w.-]++)\"?+,?+\s*+\"?+"
-    r"\w*?[Vv]alue\"?+\s*+[:=]\s*+)(?!\[redacted])(?:\"[^\"\n]*+\"|[^\s,}\"]++)"
-    r"|(?P<first>\"value\":\s*+)\"[^\"\n]*+\"(?P<after>,\s*+\"name\":\s*+\"(?P<named>[\w.-]++)\")"
-    r"|(?P<front>^[ \t]*+\|[ \t]++(?P<cell>[\w.-]++)[ \t]++\|[ \t]++)[^|\s]++",
-    re.MULTILINE,
-)
-# Names and what follows them: NAME=x, "name": "x", --name x, <name>x</name>, setenv NAME x.
-_NAME = re.compile(
-    r"(?<![\w.-])(?P<name>[\w.-]++)"
-    r"(?P<between>\\?[\"']?[^\S\n]*+(?:[:=\uff1a\uff1d]{1,2}>?|%3[AaDd])[^\S\n]*+"
-    r"| set by environment to |>"
-    r"|(?P<space>\s++(?:\\\n\s*+|(?:is|was|set to|now)\s++)*+))"
-)
-# After a space, only an identifier or a password is a name, and only letters with digits a value.
-_IDENTIFIER = re.compile(r"_|PASSW|PASSPHRASE|SECRET")
-_CODED = re.compile(
-    r"\"[^\"\n]++\"|'[^'\n]++'|(?=[^\W\d]++[\d@#$%!]|\d++[^\W\d])[^\s/:,()<>=|]{6,}+(?=\s|$)"
-)
-_BLOCK = re.compile(r"[|>][+-]?+[ \t]*+\n(?P<indent>[ \t]++)[^\n]*+(?:\n(?P=indent)[^\n]*+)*+")
-"""Lines below a key of YAML."""
+_WEB = ("http", "https", "ftp", "ftps", "git+https", "oci", "docker")
 _SETENV = ("set", "setenv", "ENV", "-gx", "-Ux")
-_QUOTE = re.compile(r"\\?[\"']")
-_QUOTED = {
-    '"': re.compile(r"(?:[^\"\\]|\\.)*+\"?", re.DOTALL),
-    "'": re.compile(r"(?:[^'\\]|\\.)*+'?", re.DOTALL),
-    '\\"': re.compile(r"(?:[^\"\\]|\\[^\"])*+(?:\\?\")?", re.DOTALL),
-    "\\'": re.compile(r"(?:[^'\\]|\\[^'])*+(?:\\?')?", re.DOTALL),
-}
-_AFTER_QUOTE = re.compile(r"[^\s,;)}\]>:\"'&]*+")
-_INSIDE = {'"': re.compile(r"[^\n\"]*+"), "'": re.compile(r"[^\n']*+")}
-_WORD = re.compile(r"(?:\\.|[^\s\\])*+", re.DOTALL)
-_PARAMETER = re.compile(r"[^\s&#\"'<>]*+")
-_ELEMENT = re.compile(r"[^<]*+")
-_REST_OF_LINE = re.compile(r"[^\n]*+")
-
-# The words of a name: accessKey, X-API-Key, HTTPToken.
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_STRONG = re.compile(
-    r"TOKEN(?!S|IZ)|SECRET|SSHPASS|PASSW|PASSPHRASE|PASSCODE|CREDENTIAL|COOKIE|JWT|SIGNATURE"
-    r"|AUTHORI[ZS]ATION|API_?KEY|PRIV(?:ATE)?_?KEY|PRECONDITION_TRANSPORT"
-    r"|(?:ACCESS|ACCOUNT|SHARED|SSH|SIGNING|ENCRYPTION|MASTER|STORAGE|DEPLOY|LICENSE)_?KEY"
-    r"|(?:^|_)(?:PWD|PW|PSK|T?OTP|CREDS?)(?:$|_)|_PASS(?:$|_)|(?:^|_)PASS_"
-)
-_WEAK = re.compile(
-    r"(?:^|_)(?:O?AUTH|KEY|PRIVATE)(?:$|_)|^PASS$|(?:DB|USER|ROOT|ADMIN|BIND|STORE|KEY|REQUIRE)P(?:ASS|W)$"
-)
-_PARAMETERS = re.compile(r"(?:^|_)(?:KEY|SIG|CODE)$")
-# These tell about a secret: key_size, password_file.
-_ABOUT = re.compile(
-    r"_(?:SIZE|LEN|LENGTH|COUNT|BYTES|BITS|TYPE|MODE|METHOD|FILE|PATH|DIR|TIMEOUT|TTL|VERSION"
-    r"|ENABLED?|SUPPORT|SUPPORTED)$"
-)
-# Most text has none of them.
-_HINT = re.compile(
-    "token|secret|pass|pwd|pw|psk|otp|cred|cookie|jwt|sig|code|auth|key|private|precondition",
-    re.IGNORECASE,
-)
-# A value of several words is the rule for these, so all of the line goes.
-_OF_SEVERAL_WORDS = re.compile(r"PASSW|PASSPHRASE|SECRET|COOKIE|AUTHORI[ZS]ATION")
-_HARMLESS = re.compile(
-    r"[\"']?(?:\d{1,5}|0x[0-9A-Fa-f]{1,16}|true|false|yes|no|on|off|none|null|\(null\)"
-    r"|(?:auth/)?munge)?[\"',;)\]}]*",
-    re.IGNORECASE,
-)
-
-# Words that look random.
-_LONG_WORD = re.compile(r"(?<![\w+/-])(?<!\w\.)[A-Za-z0-9_+/-]{24,}+={0,2}(?!\.\w)")
-# Tokens have a prefix: dop_v1_, dapi.
-_HEXADECIMAL = re.compile(
-    r"(?:[A-Za-z0-9]{1,10}[_-]){0,3}[A-Za-z]{0,5}?(?:[0-9a-f]{32,}|[0-9A-F]{32,})"
-)
-# UUIDs, which GPUs have, and names that compilers mangle.
-_NAMED = re.compile(r"(?:[A-Z]{3}-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|_+[ZR].*")
-_DATE = re.compile(
-    r"(?<!\d)(?:19|20)\d\d-?(?:\d\d|[A-Z][a-z]{2})-?\d\d(?:[T_-]?\d\d(?:-?\d\d){0,2}Z?)?(?!\d)"
-)
 _MIN_RANDOM = 24
 """Letters and digits of the shortest word that is taken for a random one."""
-_RUNS = re.compile(r"[A-Z]?[a-z]{2,}|[A-Z]+|[a-z]|[0-9]+")
+
+
+@cache
+def _tables() -> dict[str, Any]:
+    return tomllib.loads((pkgutil.get_data("busbar", "redact.toml") or b"").decode())
+
+
+def _compiled(words: str, **parts: str) -> re.Pattern[str]:
+    """Compile an expression; a part of it is a name in braces."""
+    for name, part in {**_tables()["parts"], **parts}.items():
+        words = words.replace(f"{{{name}}}", part)
+    return re.compile(words)
+
+
+@cache
+def _re(*path: str) -> re.Pattern[str]:
+    """Return an expression of ``redact.toml``, compiled when it is first needed."""
+    found = reduce(operator.getitem, path, _tables())
+    return _compiled(found if isinstance(found, str) else "|".join(found))
+
+
+@cache
+def _introduced() -> list[re.Pattern[str]]:
+    return [*map(_compiled, _tables()["introduced"])]
+
+
+@cache
+def _option(kind: str) -> re.Pattern[str]:
+    """Return what finds the password among the options of a kind of programs."""
+    options = _tables()["options"]
+    return _compiled(options.get(kind, options["letter"]), letter=kind)
 
 
 class _Kind(Enum):
@@ -118,10 +73,10 @@ class _Kind(Enum):
 
 def redact(text: str) -> str:
     """Replace everything in ``text`` that looks like a secret."""
-    text = _VARIABLE.sub(_redact_variable, without_forms(text))
-    if _HINT.search(text):
+    text = _re("variable").sub(_redact_variable, _without_forms(text))
+    if _re("hint").search(text):
         text = "".join(_without_values(text))
-    return _LONG_WORD.sub(lambda m: REPLACEMENT if _is_random(m[0]) else m[0], text)
+    return _re("long-word").sub(lambda m: REPLACEMENT if _is_random(m[0]) else m[0], text)
 
 
 def _redact_variable(match: re.Match[str]) -> str:
@@ -136,7 +91,7 @@ def _without_values(text: str) -> Iterator[str]:
     """Yield ``text`` in pieces, without the values of names that say that they are secret."""
     done = at = 0
     before = ""
-    while found := _NAME.search(text, at):
+    while found := _re("name").search(text, at):
         at = found.end()
         end = _end_of_secret(text, found, before)
         before = found["name"] if found["space"] else ""
@@ -154,9 +109,11 @@ def _end_of_secret(text: str, found: re.Match[str], before: str) -> int:
     kind, words = _kind(name[:200])
     in_url = front in ("?", "&") and bool(front)
     option = name.startswith("-")
-    if kind is _Kind.PLAIN and in_url and _PARAMETERS.search(words):
+    if kind is _Kind.PLAIN and in_url and _re("parameters").search(words):
         kind = _Kind.STRONG
-    named = kind is _Kind.STRONG and _IDENTIFIER.search(words) and _CODED.match(text, at)
+    named = (
+        kind is _Kind.STRONG and _re("identifier").search(words) and _re("coded").match(text, at)
+    )
     spaced = found["space"] and not (option or before in _SETENV or named)
     if kind is _Kind.PLAIN or spaced or (between == ">") != (front == "<"):
         return 0
@@ -166,10 +123,10 @@ def _end_of_secret(text: str, found: re.Match[str], before: str) -> int:
         return 0
     if text.startswith(REPLACEMENT, at):
         return 0
-    block = _BLOCK.match(text, at)
+    block = _re("block").match(text, at)
     end = block.end() if block else _end_of_value(text, found, words, front)
     value = text[at:end]
-    if kind is _Kind.WEAK and _HARMLESS.fullmatch(value[:64]):
+    if kind is _Kind.WEAK and _re("harmless").fullmatch(value[:64]):
         return 0
     return 0 if name.upper() == "PWD" and value.startswith("/") else end
 
@@ -177,17 +134,17 @@ def _end_of_secret(text: str, found: re.Match[str], before: str) -> int:
 def _end_of_value(text: str, found: re.Match[str], words: str, front: str) -> int:
     between, at = found["between"], found.end()
     if between == ">":
-        return _end(_ELEMENT, text, at)
+        return _end(_re("element"), text, at)
     if front in ("?", "&") or "%3" in between:
-        return _end(_PARAMETER, text, at)
-    if quote := _QUOTE.match(text, at):
-        return _end(_AFTER_QUOTE, text, _end(_QUOTED[quote[0]], text, quote.end()))
-    if front in _INSIDE and not re.search("[\"']", between):
-        return _end(_INSIDE[front], text, at)
+        return _end(_re("parameter"), text, at)
+    if quote := _re("quote").match(text, at):
+        end = _end(_re("quoted", quote[0]), text, quote.end())
+        return _end(_re("after-quote"), text, end)
+    if front in ("'", '"') and not re.search("[\"']", between):
+        return _end(_re("inside", front), text, at)
     begins = found.start() == 0 or front == "\n"
-    if _OF_SEVERAL_WORDS.search(words) and (begins or ": " in between or " =" in between):
-        return _end(_REST_OF_LINE, text, at)
-    return _end(_WORD, text, at)
+    rest = _re("of-several-words").search(words) and (begins or ": " in between or " =" in between)
+    return _end(_re("rest-of-line" if rest else "word"), text, at)
 
 
 def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
@@ -198,12 +155,12 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 @lru_cache(4096)
 def _kind(name: str) -> tuple[_Kind, str]:
     """Return what a name says of its value, and its words."""
-    words = "_".join(_WORDS.findall(name)).upper()
-    if _ABOUT.search(words):
+    words = "_".join(_re("words").findall(name)).upper()
+    if _re("about").search(words):
         return _Kind.PLAIN, words
-    if _STRONG.search(words) or _STRONG.search(name.upper()):
+    if _re("strong").search(words) or _re("strong").search(name.upper()):
         return _Kind.STRONG, words
-    return (_Kind.WEAK if _WEAK.search(words) else _Kind.PLAIN), words
+    return (_Kind.WEAK if _re("weak").search(words) else _Kind.PLAIN), words
 
 
 def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -218,7 +175,7 @@ def kept_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def _is_secret(name: str, value: str) -> bool:
     kind, words = _kind(name[:200])
     if kind is _Kind.WEAK and words != "KEY":
-        return not _HARMLESS.fullmatch(value[:64])
+        return not _re("harmless").fullmatch(value[:64])
     return kind is _Kind.STRONG or redact(value) == REPLACEMENT
 
 
@@ -258,22 +215,61 @@ def _is_random(word: str) -> bool:
     if word.startswith("/"):
         return any(map(_is_random, word.split("/")))
     word = word.rstrip("=")
-    if _NAMED.fullmatch(word):
+    if _re("named").fullmatch(word):
         return False
-    if _HEXADECIMAL.fullmatch(word):
+    if _re("hexadecimal").fullmatch(word):
         return True  # a hexadecimal key, or a commit id, which a result does not need
     if not all(re.search(kind, word) for kind in ("[a-z]", "[A-Z]", "[0-9]")):
         return False
-    word = _DATE.sub("", word)  # paths have them
+    word = _re("date").sub("", word)  # paths have them
     if len(word) < _MIN_RANDOM:
         return False
     # Letters of a random word change between the classes twice as often as those of a name.
     letters = sum(map(str.isalnum, word))
     # A word of 40 with a slash inside is the form of an AWS key, and hardly that of a path.
     often = 0.33 if "/" in word and len(word) == 40 else 0.4
-    return _entropy(word) > 3.7 and len(_RUNS.findall(word)) > often * letters
+    return _entropy(word) > 3.7 and len(_re("runs").findall(word)) > often * letters
 
 
 def _entropy(word: str) -> float:
     counts = Counter(word)
     return -sum(n / len(word) * math.log2(n / len(word)) for n in counts.values())
+
+
+# ---- secrets that the text around them shows: formats, users of URLs, passwords of programs
+def _without_forms(text: str) -> str:
+    """Replace what is a secret by its own form, or by the command or words before it."""
+    text = _re("url").sub(_redact_url, _re("known").sub(REPLACEMENT, text))
+    for introduced in _introduced():
+        text = introduced.sub(rf"\g<before>{REPLACEMENT}", text)
+    if _re("login").search(text):
+        text = "\n".join(map(_redact_login, text.split("\n")))
+    return text
+
+
+def _redact_url(match: re.Match[str]) -> str:
+    """Redact user and password. A password can contain ``/`` and ``@``, unescaped."""
+    scheme, rest = match["scheme"], match["rest"]
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    user, colon, after = authority.partition(":")
+    password = "@" in authority or not _re("port").match(after)
+    if colon and "@" not in user and password:
+        at = rest.rfind("@")
+    elif scheme.lower() in _WEB and user != "git":
+        at = authority.rfind("@")
+    else:
+        at = -1
+    rest = _re("conda").sub(REPLACEMENT, rest if at < 0 else f"{REPLACEMENT}{rest[at:]}")
+    return f"{scheme}://{rest}"
+
+
+def _redact_login(line: str) -> str:
+    begins: dict[str, int] = {}
+    for login in _re("login").finditer(line):
+        begins.setdefault(login.lastgroup or "p", login.end())
+    for kind, at in reversed(begins.items()):
+        words = _option(kind).sub(
+            rf"\g<option>{REPLACEMENT}", line[at:], count=int(kind == "last")
+        )
+        line = line[:at] + words
+    return line

@@ -17,7 +17,7 @@ from busbar.cluster.nightly import gate
 from busbar.cluster.nightly.process import Ended, run
 from busbar.cluster.nightly.stages import NightJob
 from busbar.data import CHECKS, busbar
-from busbar.secret_forms import REPLACEMENT
+from busbar.redact import REPLACEMENT
 from busbar.slurm.hostlist import fold
 from busbar.words import counted
 

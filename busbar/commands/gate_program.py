@@ -43,6 +43,6 @@ def gate_program() -> bytes:
             )
             archive.write(file, name)
             archive.write(made.name, f"{name}c")
-        for file in (root / "busbar" / "gate").glob("*.json"):
+        for file in (root / "busbar" / "redact.toml", *(root / "busbar" / "gate").glob("*.json")):
             archive.write(file, str(file.relative_to(root)))
     return data.getvalue()
