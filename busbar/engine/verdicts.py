@@ -208,11 +208,28 @@ def against_larger(judged: Iterable[Judged]) -> list[Judged]:
 class Dip:
     """A series of bus bandwidths that falls after its peak."""
 
-    share: float
-    """What is left of the peak."""
-    alone_us: float
-    """The time of an operation of the largest size at the rate of the peak."""
-    text: str
+    peak: Reading
+    last: Reading
+    """At the largest size."""
+
+    @property
+    def share(self) -> float:
+        """What is left of the peak."""
+        return self.last.value / self.peak.value
+
+    @property
+    def alone_us(self) -> float:
+        """The time of an operation of the largest size at the rate of the peak."""
+        return self.last.nbytes / self.peak.value * 1e-3
+
+    @property
+    def text(self) -> str:
+        """The fall in words."""
+        first, last = (
+            f"{r.value:.4g}{unit} at {format_bytes(r.nbytes)}"
+            for r, unit in ((self.peak, " GB/s"), (self.last, ""))
+        )
+        return f"bus bandwidth falls from {first} to {last}"
 
 
 def dips(judged: Iterable[Judged]) -> Iterator[Dip]:
@@ -233,9 +250,4 @@ def dips(judged: Iterable[Judged]) -> Iterator[Dip]:
         after = [each.reading.value for each in rows if each.reading.nbytes > peak.nbytes]
         falls = last.nbytes >= 2 * peak.nbytes and (end.expectation or last.value <= min(after))
         if falls and last.value < _DIP * peak.value and end.verdict is not Verdict.PASS:
-            yield Dip(
-                last.value / peak.value,
-                last.nbytes / peak.value * 1e-3,
-                f"bus bandwidth falls from {peak.value:.4g} GB/s at {format_bytes(peak.nbytes)}"
-                f" to {last.value:.4g} at {format_bytes(last.nbytes)}",
-            )
+            yield Dip(peak, last)

@@ -39,9 +39,14 @@ _LATENCY_SCATTER = 5.0
 """Latencies of one system scatter so many times as much as its rates: at 1 MiB readings are 25 %
 off the model, at 1 GiB 5 % (tests/data/published/residuals.tsv)."""
 _PAIR = (1, 2)
-_HALVED_BYTES = 1 << 28
-"""NCCL sends smaller messages to one of several neighbours by half the channels: on 4 x H200 at
-158 instead of 304 GB/s, on 8 x A100 at 111 instead of 189. With one neighbour it does not."""
+_CHANNELS = 32
+"""Channels that NCCL shares out among the ranks of a node for messages to one neighbour."""
+_CHANNEL_BYTES = 16 << 20
+"""A channel that has more to send gets another one beside it."""
+_FULL = 4
+"""The power of two of the channels that make a message fast: 16 of them. One channel of an H100
+carries 20 GB/s: 8 GPUs send 64 MiB by 4 channels at 82 GB/s, 128 MiB at 163 and 256 MiB at 299;
+4 GPUs send up to 128 MiB by 8 at 158."""
 _FEW_SYSTEMS = 2
 """A class that fewer systems represent is not known."""
 
@@ -78,10 +83,13 @@ class Way:
         return (self.nodes, self.per_node) == _PAIR
 
     @property
-    def halved(self) -> bool:
-        """Whether the message goes to a neighbour by half of the channels."""
-        few = self.collective == "sendrecv" and self.nbytes < _HALVED_BYTES
-        return few and self.nodes == 1 and self.per_node > _PAIR[1]
+    def halvings(self) -> int:
+        """How many times the channels to a neighbour of the node are half of those it needs."""
+        if self.collective != "sendrecv" or self.nodes > 1:
+            return 0
+        share = (_CHANNELS // self.per_node).bit_length() - 1
+        needed = (-(-self.nbytes // _CHANNEL_BYTES) - 1).bit_length()
+        return max(0, _FULL - max(share, needed))
 
     @property
     def steps(self) -> tuple[float, float]:
@@ -99,7 +107,7 @@ class Way:
             place = f"network {self.network}" if self.nodes > 1 else f"links {self.links}"
         way = f"{part} way {self.vendor} {self.kind} {self.algo}"
         pair = [f"{part} pair {self.vendor}"] if self.pair else []
-        halved = [f"inside halved {self.vendor}"] if part == "inside" and self.halved else []
+        halved = [f"inside halved {self.vendor}"] * (self.halvings if part == "inside" else 0)
         return f"{part} vendor {self.vendor}", way, f"{part} {place}", *pair, *halved
 
     @property

@@ -127,9 +127,8 @@ def _explanation(
     operation, notes = named
     ranks, nodes = ranks_of(facts) or run.ranks, nodes_of(facts) or run.nodes
     excused = judgement.excused or verdict is Verdict.UNKNOWN
-    context = Context(
-        facts, run, judgement.banded, operation, ranks, nodes, judgement.loads, excused
-    )
+    shown = judgement.banded, judgement.dips, operation
+    context = Context(facts, run, *shown, ranks, nodes, judgement.loads, excused)
     findings = [finding for rule in RULES for finding in rule(context)]
     findings += () if judgement.banded else unjudged(context)
     findings += asked_versions(context, asked)

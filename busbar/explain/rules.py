@@ -14,7 +14,7 @@ from busbar.engine.busy import Load
 from busbar.engine.job_output import ExitStatus, JobOutput, Occurrence, Setting
 from busbar.engine.reading import Confidence, Evidence, Reading
 from busbar.engine.run import Run
-from busbar.engine.verdicts import Judged
+from busbar.engine.verdicts import Dip, Judged
 from busbar.explain.timeline import Owner, Position, located, owners_of
 from busbar.parse import numbers
 from busbar.parse.events import Error
@@ -98,6 +98,7 @@ class Context:
     facts: JobOutput
     run: Run = field(default_factory=Run)
     judged: Sequence[Judged] = ()
+    dips: Sequence[Dip] = ()
     operation: str | None = None
     ranks: int | None = None
     nodes: int | None = None

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from busbar.engine.identify import gpu_models
-from busbar.engine.reading import Evidence, Reading
+from busbar.engine.reading import Evidence
 from busbar.explain.catalog import cause
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, degraded, failure, finding
@@ -15,10 +16,6 @@ from busbar.site.family import Instance
 from busbar.site.load import family_named
 from busbar.verdict import Verdict
 
-_FALL = 0.85
-"""A busbw this far below its peak at larger sizes is a fall: repeated runs differ by a few
-percent."""
-_FALL_FROM = 1 << 24
 _MOST_GPUS = 8
 """Nodes with more GPUs are rare: more ranks are on several nodes."""
 _LINE_RATE = 0.7
@@ -166,28 +163,10 @@ def rails(context: Context) -> Finding | None:
 
 
 @cause("ecmp-collision")
-def ecmp(context: Context) -> Finding | None:
+def ecmp(context: Context) -> Iterator[Finding]:
     """A rate between nodes falls as messages grow."""
-    fall = _falling(context.facts.readings)
-    if not fall or not across_nodes(context):
-        return None
-    peak, last = fall
-    summary = f"busbw falls from {peak.value:.4g} to {last.value:.4g} GB/s as messages grow"
-    return degraded(summary, peak, last, certain=False)
-
-
-def _falling(readings: list[Reading]) -> tuple[Reading, Reading] | None:
-    """Return peak and last value of a curve that falls after its peak."""
-    rates = [r for r in readings if r.kind == "busbw" and r.nbytes >= _FALL_FROM]
-    for in_place in (False, True):
-        curve = sorted((r for r in rates if r.in_place is in_place), key=lambda r: r.nbytes)
-        if len(curve) < 3:
-            continue
-        peak, last = max(curve, key=lambda r: r.value), curve[-1]
-        # Sizes that are nearly the same scatter.
-        if last.nbytes >= 2 * peak.nbytes and last.value < _FALL * peak.value:
-            return peak, last
-    return None
+    for dip in context.dips[:1] if across_nodes(context) else ():
+        yield degraded(dip.text, dip.peak, dip.last, certain=False)
 
 
 @cause("nic-count-short")
