@@ -10,12 +10,16 @@ from typing import Any
 
 from busbar.errors import suggestion
 
-_USUAL = {"scheduler": ("local", "slurm", "squeue"), "launcher": ("local", "mpirun", "srun")}
-"""Accepted without loading the backends of ReFrame, which takes longer than reading a site."""
+_USABLE = ("local", "slurm", "squeue")
+"""Schedulers that need no library of their own."""
 OWN_LAUNCHERS = ("flux-run", "jsrun")
 """The launchers that `busbar.delivery.launchers` adds to ReFrame."""
-
-
+_KNOWN = {
+    "scheduler": (*_USABLE, "flux"),
+    "launcher": ("local", "mpirun", "srun", *OWN_LAUNCHERS),
+}
+"""Accepted without loading the backends of ReFrame, which takes longer than reading a site:
+`explain` reads every site that ships."""
 _INTERNAL = ("allocation", "srun-step")
 """Those of `busbar.slurm.backends`, which no site names."""
 
@@ -41,13 +45,12 @@ def backends(kind: str) -> dict[str, str | None]:
 
 def unusable(scheduler: str) -> str:
     """Return why this machine cannot use a scheduler; empty if it can."""
-    usual = scheduler in _USUAL["scheduler"]
-    return "" if usual else backends("scheduler").get(scheduler) or ""
+    return "" if scheduler in _USABLE else backends("scheduler").get(scheduler) or ""
 
 
 def _checked(kind: str, name: str) -> str:
     """Return a name; raise ``ValueError`` if ReFrame has no such scheduler or launcher."""
-    if name not in _USUAL[kind] and name not in (backends(kind) or (name,)):
+    if name not in _KNOWN[kind] and name not in (backends(kind) or (name,)):
         raise ValueError(f"unknown {kind} {name!r}; {suggestion(name, sorted(backends(kind)))}")
     return name
 
