@@ -217,6 +217,8 @@ def _load(directory: Path) -> Tool:
         if not (error.name or "").startswith(f"{module}."):
             raise
         part = (error.name or "").removeprefix(f"{module}.") + ".py"
+    except FileNotFoundError as error:
+        part = Path(error.filename).name
     except KeyError as error:
         part = "messages.yaml"
         if (directory / part).exists():
@@ -226,7 +228,8 @@ def _load(directory: Path) -> Tool:
             raise _incomplete(name, f"is not complete: {error}") from error
     if part:
         raise _incomplete(name, f"has no part {part}")
-    present = {each.name for each in directory.glob("*.yaml")}
+    modules = {f"{each.stem}.yaml" for each in directory.glob("*.py")}  # their own tables
+    present = {each.name for each in directory.glob("*.yaml")} - modules
     for missing in sorted({*tool.files} - present):
         raise _incomplete(name, f"has no part {missing}, which it names in its `files`")
     for strange in sorted(present - {*tool.files}):

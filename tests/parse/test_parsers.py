@@ -89,10 +89,10 @@ def test_nccl_tests_rows_of_every_version() -> None:
 def test_nccl_tests_headers() -> None:
     line = "# nccl-tests version 2.19.6 nccl-headers=22803 nccl-library=22803"
     versions = {"tests": "2.19.6", "headers": "22803", "library": "22803"}
-    version = nccl_tests.VERSION.match(line)
+    version = nccl_tests.PATTERNS["version"].match(line)
     assert version
     assert version.groupdict("") == versions
-    assert nccl_tests.VERSION.match("# rccl-tests: Version develop:ad3d7d8") is not None
+    assert nccl_tests.PATTERNS["version"].match("# rccl-tests: Version develop:ad3d7d8") is not None
     old = "#   Rank  0 Pid   9591 on  n1 device  0 [0x10] NVIDIA A100-SXM4-40GB"
     device = nccl_tests.parse_device(old)
     assert device is not None

@@ -13,7 +13,7 @@ from busbar.engine.contradictions import product_of, rate_of
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.tool import Contradiction
-from busbar.tools.nccl_tests.options import NcclOptions, Parameters, parse_options
+from busbar.tools.nccl_tests.options import OPTIONS, NcclOptions, Parameters, parse_options
 from busbar.tools.nccl_tests.parse import TYPE_BYTES, NcclHalf, NcclRow
 from busbar.tools.nccl_tests.read import TOOL_NAME, NcclTable, rows_of
 from busbar.units import MIB, format_bytes
@@ -26,21 +26,6 @@ _NOT_CHECKED_IN_PLACE = ("alltoall", "sendrecv")
 """The tool prints N/A there."""
 _DIGITS, _CENT = 1e-3, 0.006
 """The table has at least four digits of a large number, two places of a small one."""
-
-_PARAMETERS = {
-    "threads": "threads",
-    "gpus": "GPUs per thread",
-    "min_bytes": "smallest size",
-    # The tool lowers it to what fits into memory, and says so in another line.
-    "max_bytes": "largest size",
-    "factor": "factor",
-    "iterations": "iterations",
-    "warmup": "warm-up iterations",
-    "check": "validation",
-    "aggregated": "aggregated iterations",
-    "graph": "graph",
-}
-"""What the tool repeats of its options, in words."""
 
 
 def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
@@ -109,10 +94,10 @@ def _of_parameters(asked: NcclOptions, launch: BenchLaunch, stated: Parameters) 
     least = 1 if launch.validated and not asked.check else asked.check
     # Not every version prints the number of launches of a graph.
     options = vars(asked) | {"check": least, "graph": None if asked.graph else 0}
-    for key, name in _PARAMETERS.items():
+    for key, row in OPTIONS.items():
         wanted, printed = options[key], stated.get(key)
         if wanted is not None and printed is not None and wanted != printed:
-            yield f"{name}: requested {wanted}, but {printed} was used"
+            yield f"{row['words']}: requested {wanted}, but {printed} was used"
 
 
 def checked(launch: BenchLaunch, shown: LaunchOutput) -> bool:

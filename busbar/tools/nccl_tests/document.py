@@ -14,7 +14,7 @@ from busbar.engine.reading import Evidence
 from busbar.parse import numbers
 from busbar.redact import kept_environment
 from busbar.tools.nccl_tests import parse
-from busbar.tools.nccl_tests.options import Parameters
+from busbar.tools.nccl_tests.options import OPTIONS, Parameters
 from busbar.tools.nccl_tests.read import TOOL_NAME, NcclTable, add_row
 
 _SIZE = re.compile(r'"size"\s*:\s*\d+')
@@ -145,16 +145,7 @@ def _json_bounds(bounds: dict[str, Any]) -> tuple[int, bool] | None:
 def _json_parameters(config: dict[str, Any]) -> Parameters | None:
     if "minimum_bytes" not in config or "maximum_bytes" not in config:
         return None
-    names = {
-        "threads": "nthreads",
-        "gpus": "ngpus",
-        "min_bytes": "minimum_bytes",
-        "max_bytes": "maximum_bytes",
-        "factor": "step_factor",
-        "warmup": "warmup_iters",
-        "iterations": "iterations",
-        "check": "validation",
-    }
+    names = {name: row["json"] for name, row in OPTIONS.items() if "json" in row}
     return {name: numbers.json_whole(config[key]) for name, key in names.items() if key in config}
 
 

@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, TypeAlias
 
 from busbar.engine.launch import powers
 from busbar.parse import numbers
+from busbar.parse.tables import beside
 
+OPTIONS: Mapping[str, Mapping[str, Any]] = beside(__file__)
+"""By the fields of `NcclOptions`: ``flags``, ``words`` for people, and the key in ``json``."""
 _UNITS = {"": 0, "K": 10, "M": 20, "G": 30, "T": 40}
 _SIZE = re.compile(r"(?P<number>\d{1,15})(?P<unit>[KMGT]?)B?$", re.IGNORECASE)
 
@@ -67,20 +70,12 @@ def _size(text: str) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
-    parser.add_argument("-b", "--minbytes", dest="min_bytes", type=_size)
-    parser.add_argument("-e", "--maxbytes", dest="max_bytes", type=_size)
-    parser.add_argument("-f", "--stepfactor", dest="factor", type=int)
-    parser.add_argument("-t", "--nthreads", dest="threads", type=int, default=1)
-    parser.add_argument("-g", "--ngpus", dest="gpus", type=int, default=1)
-    parser.add_argument("-n", "--iters", dest="iterations", type=int)
-    parser.add_argument("-w", "--warmup_iters", dest="warmup", type=int)
-    parser.add_argument("-c", "--check", type=int)
-    parser.add_argument("-d", "--datatype", dest="type", default="float")
-    parser.add_argument("-o", "--op", dest="redop", default="sum")
-    parser.add_argument("-r", "--root", type=int, default=0)
-    parser.add_argument("-N", "--run_cycles", dest="cycles", type=int, default=1)
-    parser.add_argument("-m", "--agg_iters", dest="aggregated", type=int, default=1)
-    parser.add_argument("-G", "--cudagraph", dest="graph", type=int, default=0)
+    kinds: dict[str, Callable[[str], Any]] = {"type": str, "redop": str}
+    kinds |= dict.fromkeys(("min_bytes", "max_bytes"), _size)
+    for each in fields(NcclOptions):
+        kind = kinds.get(each.name, int)
+        flags = OPTIONS[each.name]["flags"]
+        parser.add_argument(*flags, dest=each.name, type=kind, default=each.default)
     return parser
 
 
@@ -98,9 +93,8 @@ def parse_parameters(line: str) -> Parameters | None:
     match = _PARAMETERS.match(line)
     if not match:
         return None
-    names = ("threads", "gpus", "min_bytes", "max_bytes", "warmup", "iterations", "check")
-    more = ("aggregated", "graph")
-    found = {name: numbers.count(match[name]) for name in (*names, *more) if match[name]}
+    printed = match.groupdict("")
+    found = {name: numbers.count(printed[name]) for name in OPTIONS if printed.get(name)}
     if match["kind"] == "factor":
         found["factor"] = numbers.count(match["step"])
     return found

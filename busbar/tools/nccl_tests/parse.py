@@ -5,27 +5,21 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbar.engine.job_output import Device
 from busbar.parse import numbers
+from busbar.parse.tables import beside
 
-TYPE_BYTES = {
-    "int8": 1,
-    "uint8": 1,
-    "fp8_e4m3": 1,
-    "fp8_e5m2": 1,
-    "f8e4m3": 1,
-    "f8e5m2": 1,
-    "half": 2,
-    "bfloat16": 2,
-    "int32": 4,
-    "uint32": 4,
-    "float": 4,
-    "int64": 8,
-    "uint64": 8,
-    "double": 8,
+_TABLES = beside(__file__)
+TYPE_BYTES: Mapping[str, int] = _TABLES["types"]
+TRIGGERS = tuple(_TABLES["triggers"])
+PATTERNS = {
+    name: re.compile(expression.replace("{left}", _TABLES["left"]))
+    for name, expression in _TABLES["expressions"].items()
 }
+"""What the lines of each kind have, for `re.Pattern.match`; complaints are searched."""
 
 
 @dataclass(frozen=True)
@@ -55,50 +49,9 @@ class NcclRow:
     in_place: NcclHalf | None
 
 
-VERSION = re.compile(
-    r"#?\s*(?:nccl|rccl)-tests:?\s+version\s+(?P<tests>\S+)"
-    r"(?:\s+(?:nccl|rccl)-headers=(?P<headers>\d{1,18}))?"
-    r"(?:\s+(?:nccl|rccl)-library=(?P<library>\d{1,18}))?",
-    re.IGNORECASE,
-)
-"""``tests``, and the ``headers`` and ``library`` of NCCL (``22803`` for 2.28.3)."""
-_DEVICE = re.compile(
-    r"#\s+Rank\s+(?P<rank>\d{1,18})\s+(?:Group\s+\d+\s+)?Pid\s+(?P<pid>\d{1,18})\s+on\s+(?P<host>\S+)"
-    r"\s+device\s+(?P<device>\d{1,18})\s+\[(?P<bus>[0-9a-fA-Fx:.]+)\]\s+(?P<name>.*\S)"
-)
-_LEFT = (
-    r"\s*(?P<nbytes>\d{1,18})\s+(?P<count>\d{1,18})"
-    r"\s+(?P<type>(?:u?int|fp|f|bfloat)\d\w*|half|float|double)"
-    r"(?:\s+(?P<redop>sum|prod|max|min|avg|mulsum|none|all)\b)?"
-)
-_ROW = re.compile(_LEFT + r"(?P<numbers>(?:\s+\S+){4,9})\s*$")
-ROW_START = re.compile(_LEFT + r"(?:\s+-?\d{1,18})?(?:\s+(?:[\d.]+(?:e[+-]?\d*)?|N/A?))*\s*$")
-"""The beginning of a row that log lines cut in two."""
-_ROOT = re.compile(r"-?\d{1,18}$")
-NUMBERS = re.compile(r"\s*(?:[\d.]+(?:e[+-]?\d+)?|N/A)(?:\s+(?:[\d.]+(?:e[+-]?\d+)?|N/A))*\s*$")
-"""A line with only the numbers that continue a row."""
-_OUT_OF_BOUNDS = re.compile(
-    r"#?\s*(?:Out of bounds values|Errors with asterisks)\s*:"
-    r"\s*(?P<count>\d{1,18})\s*(?P<word>\w*)"
-)
-AVERAGE = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(?P<gb_per_s>\d{1,18}(?:\.\d*)?)")
-"""The mean over all sizes; it says that the table is whole and nothing of the links."""
-COLLECTIVE = re.compile(r"#\s*Collective test \w+:\s*(?P<program>\S+?)(?:_mpi)?(?!\S)")
-"""The name of the program, which 2.17 and newer print before the table and after it. A build with
-MPI can have ``_mpi`` after the names of its programs."""
-COLUMNS = re.compile(r"#\s+size\s+count\s+type\b.*\s(?P<last>\S+)\s*$")
-"""The titles of the columns; the last is ``#wrong``, or ``error`` in old versions."""
-_UNITS = re.compile(r"#\s+\(B\)\s+\(elements\)\s+(?P<units>(?:\([\w/]+\)\s*)+)$")
-TOO_FEW = re.compile(
-    r"Invalid number of GPUs: (?P<requested>\d{1,18}) requested but only (?P<visible>\d{1,18}) w"
-)
-FAILURE = re.compile(r"Test (?:NCCL |CUDA |HIP )?failure\b.*")
-"""What the test says when a call failed."""
-
-
 def parse_device(line: str) -> Device | None:
     """A line of the device list; the bus is printed as ``0x0f`` or ``0000:00:06`` by version."""
-    match = _DEVICE.match(line)
+    match = PATTERNS["device"].match(line)
     if not match:
         return None
     return Device(
@@ -117,13 +70,13 @@ def parse_row(text: str, *, errors: bool = False) -> NcclRow | None:
     ``errors`` is whether the columns are headed ``error``, as in old versions, which print the
     largest error instead of a count. The oldest have no column for the root either.
     """
-    match = _ROW.match(text)
+    match = PATTERNS["row"].match(text)
     if not match:
         return None
     words = match["numbers"].split()
     # Old versions print no root, and collectives without an operator can leave it blank.
     root = words.pop(0) if len(words) in (5, 9) else ""
-    if len(words) not in (4, 8) or (root and not _ROOT.match(root)):
+    if len(words) not in (4, 8) or (root and not PATTERNS["root"].match(root)):
         return None
     errors = errors or not root
     halves = [_half(words[i : i + 4], errors) for i in range(0, len(words), 4)]
@@ -131,7 +84,7 @@ def parse_row(text: str, *, errors: bool = False) -> NcclRow | None:
         return None
     if (
         not root
-        and _ROOT.match(words[0])
+        and PATTERNS["root"].match(words[0])
         and not _consistent(numbers.count(match["nbytes"]), halves[0])
     ):
         return None  # the first number is a root, and the last one is still to come
@@ -191,7 +144,7 @@ def count_wrong(printed: float | None, *, errors: bool) -> int:
 
 def parse_out_of_bounds(line: str) -> tuple[int, bool] | None:
     """Parse the closing line: how many values are wrong, and whether the tool prints ``OK``."""
-    bounds = _OUT_OF_BOUNDS.match(line)
+    bounds = PATTERNS["out-of-bounds"].match(line)
     if not bounds:
         return None
     count = numbers.count(bounds["count"])
@@ -200,6 +153,6 @@ def parse_out_of_bounds(line: str) -> tuple[int, bool] | None:
 
 def parse_units(line: str) -> set[tuple[str, ...]]:
     """Return the units of time, algbw and busbw of each half; none for another line."""
-    units = _UNITS.match(line)
+    units = PATTERNS["units"].match(line)
     words = units["units"].split() if units else []
     return {tuple(words[i : i + 3]) for i in range(0, len(words), 3)}

@@ -12,6 +12,7 @@ from busbar.engine.runs import Runs
 from busbar.engine.tool import TableReader
 from busbar.parse.text import decode
 from busbar.tools.nccl_tests import options, parse
+from busbar.tools.nccl_tests.parse import PATTERNS
 
 TOOL_NAME = "nccl-tests"
 _UNITS = ("(us)", "(GB/s)", "(GB/s)")
@@ -44,21 +45,7 @@ class _Pending(NamedTuple):
 class NcclReader(TableReader):
     """Reads the table of one file."""
 
-    triggers = (
-        "nThread",
-        r"(?i:ccl-tests)",
-        "Using devices",
-        r"Rank +\d+ +.*Pid",
-        "Collective test ",
-        r"size +count +type",
-        r"\(elements\)",
-        "Reducing maxBytes",
-        "Out of bounds values",
-        "Errors with asterisks",
-        "Avg bus bandwidth",
-        "Invalid number of GPUs",
-        r"Test (?:NCCL |CUDA |HIP )?failure",
-    )
+    triggers = parse.TRIGGERS
     row_triggers = (_ROW,)
     row_line = rb"[ \t]*\d+[ \t]+\d*" + _ROW.encode() + rb"[0-9a-zNA/.+ \t-]*"
 
@@ -77,7 +64,7 @@ class NcclReader(TableReader):
 
     def comment(self, number: int, text: str) -> bool:
         facts, evidence = self.run, Evidence(self.runs.file, number, text)
-        if version := parse.VERSION.match(text):
+        if version := PATTERNS["version"].match(text):
             self._begin(evidence)
             versions = version.groupdict("")
             self.run.version = versions.pop("tests")
@@ -88,11 +75,11 @@ class NcclReader(TableReader):
             self.run.part(NcclTable).parameters = parameters, evidence
         elif most := options.parse_reduced(text):
             facts.max_bytes = most
-        elif columns := parse.COLUMNS.match(text):
+        elif columns := PATTERNS["columns"].match(text):
             self._errors = columns["last"] == "error"
         elif units := parse.parse_units(text):
             self._check_units(units, evidence)
-        elif started := parse.COLLECTIVE.match(text):
+        elif started := PATTERNS["collective"].match(text):
             facts.names.append((started["program"].removesuffix("_perf"), evidence))
         elif device := parse.parse_device(text):
             self._begin(evidence)
@@ -100,7 +87,7 @@ class NcclReader(TableReader):
         elif bounds := parse.parse_out_of_bounds(text):
             facts.out_of_bounds = OutOfBounds(*bounds, evidence)
             facts.finished, facts.tool = facts.finished or evidence, facts.tool or TOOL_NAME
-        elif parse.AVERAGE.match(text):
+        elif PATTERNS["average"].match(text):
             facts.finished = evidence
         else:
             return False
@@ -153,7 +140,7 @@ class NcclReader(TableReader):
         if key not in self._pending and len(self._pending) == 1:
             key = next(iter(self._pending))  # a prefix with a counter names no rank
         pending = self._pending.pop(key, None)
-        if pending and parse.NUMBERS.match(text):
+        if pending and PATTERNS["numbers"].match(text):
             rows = tuple(r for start in pending.starts for r in parse.joined(start, text))
             # The line that ends the row is the one that holds its rates.
             if not any(self._whole_row(row, evidence) for row in rows):
@@ -161,7 +148,7 @@ class NcclReader(TableReader):
             return True
         if self._whole_row(text, evidence):
             return True
-        start = bool(parse.ROW_START.match(text))
+        start = bool(PATTERNS["row-start"].match(text))
         if start:
             self._pending[key] = _Pending((text.strip(),), number, number)
         elif pending:
@@ -189,9 +176,9 @@ class NcclReader(TableReader):
     def _complaint(self, number: int, text: str) -> None:
         """Note what the tests say instead of a table."""
         evidence = Evidence(self.runs.file, number, text)
-        if few := parse.TOO_FEW.search(text):
+        if few := PATTERNS["too-few"].search(text):
             self.run.note_message("tests.too-few", evidence, few.groupdict())
-        elif failure := parse.FAILURE.search(text):
+        elif failure := PATTERNS["failure"].search(text):
             self.run.note_message("tests.failure", evidence, {"text": failure[0]})
 
     def end_of_file(self, last: int) -> None:
