@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import tarfile
 from pathlib import Path
 
 import pytest
@@ -42,10 +41,8 @@ def test_what_is_no_image(refused, tmp_path: Path) -> None:
     text = tmp_path / "text.sif"
     text.write_text("text")
     assert "not a SIF with a squashfs" in refused("--image", text)
-    archive = tmp_path / "some.tar"
-    with tarfile.open(archive, "w") as tar:
-        tar.add(text)
-    assert "neither manifest.json nor oci-layout" in refused("--image", archive)
+    fetched = refused("--image", "docker://some/image:1")
+    assert "apptainer pull image.sif docker://NAME" in fetched
     missing = refused("--image", "localhost/none", runtime="podman")
     assert "no such file, and no image with this name in Docker or Podman" in missing
 

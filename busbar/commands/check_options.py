@@ -31,8 +31,8 @@ OPTIONS = (
         "an image",
         option(
             "--image FILE",
-            "run the checks in this image: a SIF, a sandbox, an OCI archive, or a name in the"
-            " store of Docker or Podman",
+            "run the checks in this image: a SIF, a sandbox, or a name in the store of Docker or"
+            " Podman",
             type=str,
         ),
         option(

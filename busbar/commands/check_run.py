@@ -66,7 +66,6 @@ def _choice(args: argparse.Namespace) -> Choice:
         delivery=args.delivery,
         image=args.image,
         inject=tuple(args.inject),
-        scratch=args.output.resolve() / "image",
     )
 
 

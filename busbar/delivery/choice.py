@@ -26,12 +26,9 @@ class Choice:
     declared: bool = False
     """Trust the deliveries in site.yaml without a probe, to list checks on another machine."""
     image: str | None = None
-    """A SIF, a sandbox, an archive or a name in a container store to run the checks in."""
+    """A SIF, a sandbox, or a name in the store of Docker or Podman, to run the checks in."""
     inject: tuple[str, ...] = ()
     """Library directories of the host that take precedence over those of the image."""
-    scratch: Path | None = None
-    """Where a converted image is kept; None refuses images that need conversion."""
-
     access: tuple[str, ...] = ()
     """Options of sbatch in addition to those of the site."""
     allocation: int = 0

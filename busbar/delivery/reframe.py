@@ -77,7 +77,7 @@ def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
         refuse_hidden_gpus(site)
     image = None
     if choice.image and not choice.declared:
-        image = inspect(choice.image, site, choice.inject, choice.scratch)
+        image = inspect(choice.image, site, choice.inject)
     found: Found = {}
     for partition in site.partitions:
         alone = site.only(partition.name)

@@ -66,6 +66,7 @@ def run_limited(  # noqa: PLR0917 - each is a limit or a part of the error
                 raise
         if process.returncode:
             lines = _last_lines(errors) or _last_lines(printed)
+            lines = [line for line in lines if "due to previous errors" not in line]  # of tar
             what = f"{name} failed: {lines[-1] if lines else 'without output'}"
             if printed.seek(0, os.SEEK_END) >= most // 512 * 512:
                 what = f"{name} printed more than {most >> 30} GiB"
@@ -91,8 +92,8 @@ class Unprivileged:
     directories above the image may be private.
     """
 
-    def __init__(self, image: Path, tool: str) -> None:
-        self._image = image
+    def __init__(self, image: Path, tool: str, where: str = "") -> None:
+        self._where = where or str(image)
         self._tool = tool
         self._descriptor = os.open(image, os.O_RDONLY | os.O_CLOEXEC)
         weakref.finalize(self, os.close, self._descriptor)
@@ -105,7 +106,7 @@ class Unprivileged:
                 raise BusbarError(
                     f"not readable by others: root runs {tool} as nobody, as the image is not"
                     " trusted",
-                    where=str(image),
+                    where=self._where,
                     hint=f"run: chmod o+r {image}",
                 )
 
@@ -117,20 +118,20 @@ class Unprivileged:
             for line in printed:
                 yield line.decode(errors="surrogateescape").removesuffix("\n")
 
-    def run(self, directory: Path, *options: str) -> None:
-        """Run the tool in a directory that it may write to."""
+    def run(self, directory: Path, *options: str, most: int = LARGEST) -> None:
+        """Run the tool in a directory that it may write to, files of at most ``most`` bytes."""
         if self._as:
             os.chown(directory, self._as["user"], self._as["group"])
         with tempfile.TemporaryFile() as printed:
-            self._run(directory, options, printed, LARGEST)
+            self._run(directory, options, printed, most)
 
     def _run(
         self, directory: Path, options: tuple[str, ...], printed: IO[bytes], most: int
     ) -> None:
         hint = (
-            "check that the file is complete (apptainer sif list) and that squashfs-tools are"
-            " installed, or give a sandbox directory"
+            f"check that the file is complete and that {self._tool} is installed, or give a"
+            " sandbox directory"
         )
-        command, where = [self._tool, *options], str(self._image)
+        command = [self._tool, *options]
         started = {"cwd": directory, "pass_fds": (self._descriptor,)} | self._as
-        run_limited(command, printed, where, hint, _SECONDS, most, **started)
+        run_limited(command, printed, self._where, hint, _SECONDS, most, **started)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-import tarfile
 from functools import partial
 from pathlib import Path
 
@@ -169,19 +168,13 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "other/notes.txt").touch()
     rows = [
         (["nowhere.sif", *local], "no such file"),
-        ([__file__, *local], "not a SIF with a squashfs"),
+        ([__file__, *local], f"apptainer build image.sif oci-archive:{__file__}"),
         (["/", "--site", "nowhere"], "nowhere"),
         (["/", *local, "--program", "/no/program"], "not in the image"),
         (["/", *local, "--inject", "/no/lib"], "not a directory on the host"),
         ([str(tmp_path), *local], "is an OCI image"),
         ([str(tmp_path / "other"), *local], "not a root file system"),
     ]
-    kinds = {"oci-layout": "oci-archive", "manifest.json": "docker-archive"}
-    for marker, kind in kinds.items():
-        archive = tmp_path / f"{kind}.tar"
-        with tarfile.open(archive, "w") as tar:
-            tar.add(written(tmp_path / marker, "{}"), marker)
-        rows.append(([str(archive), *local], f"apptainer build image.sif {kind}:{archive}"))
     for words, message in rows:
         assert cli.main(["preflight", *words]) == 2
         errors = capsys.readouterr().err
