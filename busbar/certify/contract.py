@@ -328,10 +328,12 @@ def known_checks() -> frozenset[str]:
 
 def first(site: Site, partition: str, nodes: int) -> str:
     """Return a first contract for nodes of a partition, with what is known as comments."""
-    counts = sorted({1, min(2, nodes), nodes}) if site.node_type(partition).gpus else []
+    gpus = site.node_type(partition).gpus
+    most = gpus.count if gpus else 0
+    counts = [count for count in sorted({1, min(2, nodes), nodes}) if count * most > 1]
     words: dict[str, Any] = {"require": "collective", "operation": "all_reduce", "bytes": "1 GiB"}
     clauses = [Clause(**words, nodes=count) for count in counts]
-    clauses[:0] = [Clause(require="pairs")] if counts else []
+    clauses[:0] = [Clause(require="pairs")] if most > 1 else []
     text = Path(__file__).with_name("contract.yaml.j2").read_text("utf-8")
     template = Template(text, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)
     found: str = template.render(

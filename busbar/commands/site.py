@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -106,7 +107,7 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _cells(row: ListedSite) -> list[Part]:
-    gpus = row.gpus.replace("NVIDIA ", "").replace("AMD Instinct ", "")
+    gpus = re.sub("NVIDIA |AMD Instinct | Server Edition", "", row.gpus)
     return [row.name, gpus, row.fabric, row.scheduler, row.proof, row.origin]
 
 

@@ -14,7 +14,12 @@ from tests.expect.published import Published, beyond, question_of, readings, sit
 
 MIB = 2**20
 NAMES = [name for name in sites.names() if name != "local"]
-PLACES = [(name, partition.name) for name in NAMES for partition in sites.load(name).partitions]
+PLACES = [
+    (name, partition.name)
+    for name in NAMES
+    for partition in sites.load(name).partitions
+    if sites.load(name).node_type(partition.name).gpus
+]
 
 
 def limit_of(site: Site, question: Question) -> float:
@@ -58,7 +63,9 @@ def test_every_pair(name: str, partition: str) -> None:
 def test_every_collective(name: str, partition: str, bench: str) -> None:
     site = sites.load(name)
     (nodes,) = [each.nodes for each in site.partitions if each.name == partition]
-    for count, mib in product({1, min(2, nodes), nodes}, (1, 64, 1024, 16384)):
+    gpus = site.node_type(partition).gpus
+    counts = {count for count in (1, min(2, nodes), nodes) if count * gpus.count > 1}
+    for count, mib in product(counts, (1, 64, 1024, 16384)):
         question = Question(bench=bench, nbytes=mib * MIB, nodes=count, partition=partition)
         assert 1 < limit_of(site, question) < 2200
 

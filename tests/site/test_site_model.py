@@ -22,10 +22,13 @@ from .edited import edit
 
 SHIPPED = Path(__file__).parents[2] / "site"
 SITES = (
-    *("a100x4-hdr100", "a100x4-slingshot", "dgx-b200", "dgx-h100", "dgx-h200", "gb200-nvl72"),
-    *("gh200x4-slingshot", "h20-roce", "h200x4", "hgx-a100", "l40s", "local", "mi250x"),
-    *("mi250x-cray", "mi250x-slingshot", "mi300a-slingshot", "mi300x", "mi300x-ib"),
-    *("p3dn", "p4d", "p4de", "p5", "p5en", "p6-b200"),
+    *("a100x4-hdr100", "a100x4-slingshot", "cpu-ib", "dgx-b200", "dgx-b300", "dgx-h100"),
+    *("dgx-h200", "dgx-spark", "gb200-nvl72", "gb300-nvl72", "gcp-a3-high", "gcp-a3-mega"),
+    *("gcp-a3-ultra", "gcp-a4", "gh200x4-slingshot", "h20-roce", "h200x4", "hgx-a100"),
+    *("hgx-b200-roce", "hgx-b300-roce", "hgx-h100-roce", "hgx-h200-roce", "l40s", "local"),
+    *("mi250x", "mi250x-cray", "mi250x-slingshot", "mi300a-slingshot", "mi300x", "mi300x-ib"),
+    *("mi325x", "mi350x", "mi355x", "p3dn", "p4d", "p4de", "p5", "p5en", "p6-b200"),
+    "rtx-pro-6000",
 )
 
 

@@ -9,7 +9,6 @@
 #SBATCH --no-requeue
 export HSA_ENABLE_SDMA=0
 export NCCL_NET='AWS Libfabric'
-export NCCL_NET_GDR_LEVEL=PHB
 export NCCL_CROSS_NIC=1
 export FI_CXI_DEFAULT_CQ_SIZE=131072
 export FI_CXI_DISABLE_HOST_REGISTER=1
