@@ -83,7 +83,7 @@ def test_nccl_tests_rows_of_every_version() -> None:
     assert row is not None
     assert (row.type, row.root, row.out_of_place.wrong) == ("bfloat16", 0, None)
     assert nccl_tests.parse_row("     1048576        262144     float     sum      -1") is None
-    assert nccl_tests.ROW_START.match("     1048576        262144     float     sum      -1")
+    assert nccl_tests.PATTERNS["row-start"].match("     1048576        262144     float     sum      -1")
 
 
 def test_nccl_tests_headers() -> None:
