@@ -83,7 +83,9 @@ def test_nccl_tests_rows_of_every_version() -> None:
     assert row is not None
     assert (row.type, row.root, row.out_of_place.wrong) == ("bfloat16", 0, None)
     assert nccl_tests.parse_row("     1048576        262144     float     sum      -1") is None
-    assert nccl_tests.PATTERNS["row-start"].match("     1048576        262144     float     sum      -1")
+    assert nccl_tests.PATTERNS["row-start"].match(
+        "     1048576        262144     float     sum      -1"
+    )
 
 
 def test_nccl_tests_headers() -> None:
@@ -92,7 +94,9 @@ def test_nccl_tests_headers() -> None:
     version = nccl_tests.PATTERNS["version"].match(line)
     assert version
     assert version.groupdict("") == versions
-    assert nccl_tests.PATTERNS["version"].match("# rccl-tests: Version develop:ad3d7d8") is not None
+    assert (
+        nccl_tests.PATTERNS["version"].match("# rccl-tests: Version develop:ad3d7d8") is not None
+    )
     old = "#   Rank  0 Pid   9591 on  n1 device  0 [0x10] NVIDIA A100-SXM4-40GB"
     device = nccl_tests.parse_device(old)
     assert device is not None
