@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.arguments import option
 from busbar.check.calibrate import FEWEST_RUNS, Accept, CalibratedSeries, below_model, calibrate
 from busbar.check.surroundings import own
 from busbar.commands.cluster_options import output_of
-from busbar.commands.declare import JSON, LANE, NAMES, PREFIX, command, output
+from busbar.commands.declare import command
 from busbar.data import busbar
 from busbar.document import read_document, to_json
 from busbar.engine.check_document import CheckDocument
@@ -29,30 +28,7 @@ _RUNS = 5
 
 def add_parser(commands: Any) -> None:
     """Add ``busbar site calibrate``."""
-    command(
-        commands,
-        _calibrate,
-        option("FILE...", "results.json of earlier runs", dest="files"),
-        option("--site SITE", "name or directory of a site of your own", required=True),
-        option(
-            "--runs N",
-            f"run the checks N times, at least {FEWEST_RUNS} (default without files: {_RUNS})",
-            type=int,
-        ),
-        output("busbar-calibration", "directory for the runs"),
-        LANE,
-        PREFIX,
-        NAMES,
-        option(
-            "--accept-below-model",
-            "take readings as the norm that are below what the model of the links says",
-        ),
-        option(
-            "--accept-below-previous",
-            "take readings as the norm that are below an earlier calibration of the site",
-        ),
-        JSON,
-    )
+    command(commands, _calibrate)
 
 
 def _calibrate(args: argparse.Namespace) -> int:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.arguments import option
 from busbar.boundary import output_directory, replace_file
 from busbar.certify import contract as contracts
 from busbar.certify import record as records
@@ -26,7 +25,7 @@ from busbar.cluster.nightly.night import Night
 from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.stages import NightJob
 from busbar.commands.cluster_options import choice_of, tell, wish_of
-from busbar.commands.declare import JOB, JSON, SITE_NEEDED, STACK, command, group, output
+from busbar.commands.declare import command, group
 from busbar.document import to_json
 from busbar.errors import BusbarError, file_error, suggestion
 from busbar.slurm.client import scheduler_of
@@ -37,41 +36,16 @@ from busbar.terminal import stdout
 _SERIALS = "BUSBAR_SERIALS"
 """Asks provenance.sh for the numbers of devices."""
 EXIT_REFUSED, EXIT_UNCHECKED = 1, 3
-_RECORD = option("DIR", "directory of the record", dest="directory", type=Path)
-_ATTACH = "files that belong to the record: the lock (spack.lock), an SBOM of the image"
-_KEY = "sign with this private key of OpenSSH"
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar certify`` and its actions."""
     actions = group(subparsers, "certify", "Measure what a contract promises, and keep a record.")
-    command(
-        actions,
-        init,
-        SITE_NEEDED,
-        option("--partition NAME", "partition of the site, if it has several", default=""),
-        option("--output FILE", "where to write the contract", default=Path("contract.yaml")),
-    )
-    command(
-        actions,
-        run,
-        option("--contract FILE", "the contract", required=True),
-        option("--plan", "print what will run and how long it takes, and exit"),
-        option("--repaired NODES", "repeat what concerns these nodes: n[3-8],n12", default=""),
-        option("--key FILE", _KEY),
-        option("--attach FILE...", _ATTACH),
-        option("--redact", "mask serial numbers, UUIDs and GUIDs of devices in the evidence"),
-        output("busbar-acceptance", "directory of the record; all nodes mount it"),
-        JOB,
-        STACK,
-        JSON,
-    )
-    command(actions, countersign, _RECORD, option("--key FILE", _KEY, required=True), name="sign")
-    signers = option("--signers FILE", "who may sign: the allowed signers of ssh-keygen")
-    command(actions, check, _RECORD, signers, JSON, name="verify")
-    old = option("OLD", "directory of the earlier record", type=Path)
-    new = option("NEW", "directory of the later record", type=Path)
-    command(actions, diff, old, new)
+    command(actions, init)
+    command(actions, run)
+    command(actions, countersign, name="sign")
+    command(actions, check, name="verify")
+    command(actions, diff)
 
 
 def init(args: argparse.Namespace) -> int:

@@ -8,14 +8,13 @@ from typing import Any
 
 from busbar.check.reframe import ReFrame
 from busbar.check.surroundings import set_home
-from busbar.commands.check_options import OPTIONS
 from busbar.commands.declare import command
 from busbar.errors import BusbarError
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar check``."""
-    command(subparsers, check, *OPTIONS)
+    command(subparsers, check)
 
 
 def check(args: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from busbar.boundary import output_directory, replace_file
-from busbar.commands.declare import command, output
+from busbar.commands.declare import command
 from busbar.data import busbar
 from busbar.errors import BusbarError, file_error
 from busbar.terminal import stdout
@@ -26,7 +26,7 @@ _DEMO = Path(__file__).parents[1] / "demo"
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar demo``."""
-    command(subparsers, demo, output("busbar-demo", "where pages and their history go"))
+    command(subparsers, demo)
 
 
 def demo(args: argparse.Namespace) -> int:

@@ -9,9 +9,7 @@ from itertools import product
 from typing import Any
 
 from busbar import site as sites
-from busbar.arguments import option
-from busbar.commands.declare import ANY_LANE, ENGINE, JSON, SITE_NEEDED, command
-from busbar.commands.option_types import positive
+from busbar.commands.declare import command
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
@@ -30,62 +28,14 @@ from busbar.expect.show import (
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import stdout
-from busbar.units import parse_bytes
 
 POINT_BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar expect``."""
-    command(
-        subparsers,
-        _expect,
-        SITE_NEEDED,
-        option(
-            "--bench",
-            "benchmark",
-            default="osu_bw",
-            choices=[*POINT_BENCHES, "osu_mbw_mr", *COLLECTIVES],
-        ),
-        option("--from A", "sending GPU", dest="src", type=int),
-        option("--to B", "receiving GPU", dest="dst", type=int),
-        option("--nodes N", "number of nodes", type=positive, default=1),
-        option("--ranks N", "ranks on all nodes (default: one per GPU)", type=positive),
-        option(
-            "--bytes SIZE",
-            "message size, such as 16M (default: the largest with data)",
-            dest="nbytes",
-            type=_size,
-        ),
-        option(
-            "--buffers",
-            "device (D) or host (H) buffers of sender and receiver (default: D D)",
-            choices=BUFFERS,
-        ),
-        ENGINE,
-        option("--algo", "algorithm (default: any)", choices=["ring", "tree", "nvls"]),
-        option("--protocol NAME", "protocol of NCCL or RCCL: LL, LL128, Simple (default: any)"),
-        option(
-            "--plugin NAME",
-            "network plugin of NCCL with its major version: aws-ofi-nccl-1 (default: any)",
-        ),
-        option(
-            "--harness NAME",
-            "program that runs the collective: nccl-tests, rccl-tests or pytorch (default: any)",
-        ),
-        option("--partition NAME", "partition (default: the site's first)"),
-        option(
-            "--profile NAME",
-            "set of tuning variables of the family, see `busbar site env` (default: none)",
-        ),
-        option(
-            "--env NAME=VALUE...",
-            "environment of the run instead of the site's; --env '' for an empty one",
-            default=None,
-        ),
-        ANY_LANE,
-        JSON,
-    )
+    benches = [*POINT_BENCHES, "osu_mbw_mr", *COLLECTIVES]
+    command(subparsers, _expect, BENCHES=benches, BUFFERS=BUFFERS)
 
 
 def _expect(args: argparse.Namespace) -> int:
@@ -196,13 +146,3 @@ def _environment(assignments: list[str] | None) -> dict[str, str] | None:
         if not equals:
             raise BusbarError(f"{name!r} has no '='", where="--env", hint="write NAME=VALUE")
     return {name: value for name, _, value in pairs}
-
-
-def _size(text: str) -> int:
-    try:
-        size = parse_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-    if not size:
-        raise argparse.ArgumentTypeError("must be at least 1 byte")
-    return size

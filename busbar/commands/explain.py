@@ -7,8 +7,7 @@ import argparse
 from typing import Any
 
 from busbar import explain as causes
-from busbar.arguments import option
-from busbar.commands.declare import ENGINE, JSON, VERBOSE, command
+from busbar.commands.declare import command
 from busbar.document import to_json
 from busbar.engine.run import Run
 from busbar.errors import BusbarError, suggestion
@@ -22,29 +21,7 @@ from busbar.verdict import combined, exit_status
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar explain``."""
-    command(
-        subparsers,
-        explain,
-        option("FILE...", "output of the job, a directory, or - for standard input", dest="files"),
-        option("--cause ID", "print the page of a cause instead of reading files"),
-        option("--site SITE", "site whose bands judge the readings (default: detected)"),
-        option("--partition NAME", "partition that the job ran in (default: detected)"),
-        ENGINE,
-        option(
-            "--expect-version NAME=VERSION...",
-            "a version that should run: nccl=2.28, cuda=12.2, ucx=1.14",
-            type=_version,
-        ),
-        JSON,
-        VERBOSE,
-    )
-
-
-def _version(text: str) -> tuple[str, str]:
-    name, equals, version = text.partition("=")
-    if name not in ("nccl", "cuda", "ucx") or not version or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not nccl=, cuda= or ucx= and a version")
-    return name, version
+    command(subparsers, explain)
 
 
 def _print_page(cause: str) -> int:

@@ -12,9 +12,8 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from busbar.arguments import option
 from busbar.boundary import output_directory, replace_file
-from busbar.commands.declare import command, output
+from busbar.commands.declare import command
 from busbar.errors import BusbarError, file_error
 from busbar.gate import site as compiled
 from busbar.gate.command import OPTIONS, run_gate
@@ -43,26 +42,7 @@ _BITS = 8
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar gate``."""
-    command(
-        subparsers,
-        _run,
-        option(
-            "--site SITE",
-            "name or directory of the site, or a compiled one, whose name ends in .json (default:"
-            " the site with the name of the cluster)",
-        ),
-        *OPTIONS,
-        option(
-            "ACTION",
-            "compile: write the gate as a program that needs only Python, SITE.pyz, and all it"
-            " needs of --site, SITE.json, and exit",
-            nargs="?",
-            choices=("compile",),
-        ),
-        output(".", "where compile writes both files"),
-        name="gate",
-        documented=run_gate,
-    )
+    command(subparsers, _run, name="gate", documented=run_gate, GATE=OPTIONS)
 
 
 def _run(args: argparse.Namespace) -> int:

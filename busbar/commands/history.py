@@ -7,10 +7,8 @@ import argparse
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from busbar.arguments import option
 from busbar.commands import history_show as show
-from busbar.commands.declare import JSON, command, group
-from busbar.commands.option_types import iso_time
+from busbar.commands.declare import command, group
 from busbar.document import to_json
 from busbar.errors import BusbarError, several
 from busbar.history import importing
@@ -25,10 +23,6 @@ _D = TypeVar("_D")
 EXIT_FOUND = 1
 
 
-_SITE = option("--site SITE", "only this site", default="")
-_SINCE = option("--since TIME", "only since then, ISO 8601", type=iso_time)
-
-
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar history`` and its actions."""
     commands = group(
@@ -37,29 +31,11 @@ def add_parser(subparsers: Any) -> None:
         "Read what ReFrame has stored of the runs of busbar check, and what was imported. Both are"
         " in ~/.reframe/reports, or in the directory that BUSBAR_HISTORY names.",
     )
-    command(commands, _changes, _SITE, _SINCE, JSON)
-    words = option("WORD...", "only series with these words", dest="words")
-    command(commands, _show, words, _SITE, _SINCE, JSON)
-    selection = (
-        "a session, a time as in 2026-01-01..2026-02-01, or a value of a series or of provenance,"
-        " as in delivery=spack, lane=ucx-1.14, driver=570.86.15"
-    )
-    command(commands, _compare, option("A", selection), option("B", selection), _SITE, JSON)
-    command(commands, _list, _SITE, _SINCE, JSON)
-    command(
-        commands,
-        _import,
-        option("FILE...", "files to read", dest="files", nargs="+"),
-        option("--site SITE", "for files that do not name it", default=""),
-        option("--partition NAME", "for files that do not name it", default=""),
-        option("--node NODE", "for outputs that do not name it", default=""),
-        option(
-            "--time TIME",
-            "time of outputs, ISO 8601 (default: when the file was changed)",
-            type=iso_time,
-        ),
-        JSON,
-    )
+    command(commands, _changes)
+    command(commands, _show)
+    command(commands, _compare)
+    command(commands, _list)
+    command(commands, _import)
 
 
 def _print(args: argparse.Namespace, document: _D, as_text: Callable[[_D], None]) -> None:

@@ -12,9 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from busbar.arguments import option
 from busbar.boundary import regular, replace_file
-from busbar.commands.declare import JSON, PROMETHEUS, command
+from busbar.commands.declare import command
 from busbar.document import to_json
 from busbar.errors import BusbarError, file_error
 from busbar.job.inspector import judge_inspector
@@ -29,38 +28,14 @@ from busbar.slurm.hostlist import expand
 from busbar.terminal import stdout
 from busbar.verdict import exit_status
 
-_LEAST_S, _MOST_S = 1.0, 60.0
 _COST = 0.01
 """CPUs that the collector of --watch may use in the mean."""
 _MOST_LINE = 1 << 16
-_NODES = "only these nodes of the job; without JOB, all ranks of this user there, by --shell"
-_INSPECTOR = "instead of looking, judge JSON lines of NCCL's Inspector, of all ranks of a job"
-_STACKS = "also ask py-spy for the Python stack of each rank, which pauses the rank"
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar job``."""
-    text = f"how long to look, {_LEAST_S:g} to {_MOST_S:g}"
-    command(
-        subparsers,
-        job,
-        option("JOB...", "a job of Slurm, or process ids on this host", dest="jobs"),
-        option("--seconds S", text, type=_seconds, default=5.0),
-        option("--watch", "look again and again until the job ends"),
-        option("--stacks", _STACKS),
-        option("--nodelist NODES", _NODES, default=""),
-        option("--shell COMMAND", "starts a command on a node", default="ssh -o BatchMode=yes"),
-        option("--inspector FILE...", _INSPECTOR),
-        PROMETHEUS,
-        JSON,
-    )
-
-
-def _seconds(text: str) -> float:
-    value = numbers.real(text)
-    if value is None or not _LEAST_S <= value <= _MOST_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {_LEAST_S:g} to {_MOST_S:g} seconds")
-    return value
+    command(subparsers, job)
 
 
 def job(args: argparse.Namespace) -> int:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.arguments import option
 from busbar.boundary import replace_file
 from busbar.check.default_site import default_site
 from busbar.check.processes import Interruption
@@ -33,8 +32,7 @@ from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.run import Runner
 from busbar.cluster.nightly.stages import NightJob
 from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
-from busbar.commands.declare import JOB, JSON, LIMIT, SITE, STACK, command, output
-from busbar.commands.option_types import above_zero, natural, positive
+from busbar.commands.declare import command
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.report.junit import junit_of_night
@@ -43,7 +41,6 @@ from busbar.slurm.options import granted
 from busbar.terminal import stdout
 from busbar.verdict import exit_status
 
-_CHOICES = ("gate", "sweep", "check")
 _HOUR_S = 3600
 _MOST_AGE = timedelta(days=1)
 """Of a night that can be resumed."""
@@ -51,57 +48,7 @@ _MOST_AGE = timedelta(days=1)
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar nightly``."""
-    command(
-        subparsers,
-        nightly,
-        SITE,
-        JOB,
-        STACK,
-        LIMIT,
-        option(
-            "--stages LIST",
-            "stages to run: some of gate,sweep,check (default: all)",
-            type=_stages,
-            default=_CHOICES,
-        ),
-        option(
-            "--sample N",
-            "nodes for the nightly set of the checks, others each day; 0 for none",
-            type=natural,
-            default=2,
-        ),
-        option(
-            "--max-hours H",
-            "end the running stage after this time, and begin no other; the report is still"
-            " written (default: no limit)",
-            type=above_zero,
-        ),
-        option(
-            "--resume",
-            "continue the last night in --output, if it began less than a day ago: stages that"
-            " finished are not repeated",
-        ),
-        output(
-            "busbar-nightly", "directory of the nights, one directory each; all nodes mount it"
-        ),
-        option(
-            "--keep N",
-            "remove the oldest finished nights beyond this number; the history keeps their"
-            " readings (default: keep all)",
-            type=positive,
-        ),
-        option("--junit FILE", "write a JUnit file of stages and checks"),
-        JSON,
-    )
-
-
-def _stages(text: str) -> tuple[str, ...]:
-    words = text.split(",")
-    if unknown := [word for word in words if word not in _CHOICES]:
-        raise argparse.ArgumentTypeError(
-            f"{unknown[0]!r} is not a stage; write some of {','.join(_CHOICES)}"
-        )
-    return tuple(name for name in _CHOICES if name in words)
+    command(subparsers, nightly)
 
 
 def nightly(args: argparse.Namespace) -> int:

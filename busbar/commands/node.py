@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from busbar import site as sites
-from busbar.arguments import option
 from busbar.boundary import replace_file
 from busbar.check.surroundings import own
 from busbar.cluster.nodes.act import update
 from busbar.cluster.nodes.looks import look_of
 from busbar.cluster.nodes.record import NodeRecord, NodesDocument, load
 from busbar.commands.cluster_options import output_of, tell
-from busbar.commands.declare import JSON, PROMETHEUS, command, output
+from busbar.commands.declare import command
 from busbar.document import to_json
 from busbar.errors import BusbarError, file_error
 from busbar.report.prometheus import node_metrics
@@ -27,23 +26,7 @@ from busbar.terminal import stdout
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar node``."""
-    command(
-        subparsers,
-        node,
-        option("NODE...", "show these nodes (default: those that are not healthy)", dest="nodes"),
-        option(
-            "--add FILE...",
-            "add what busbar gate, sweep run, sweep analyse or check printed with --json, or"
-            " results.json, and ask Slurm for the states",
-        ),
-        option(
-            "--took ACTION", "note that this was done to the nodes", choices=get_args(NodeAction)
-        ),
-        option("--site SITE", "the site whose commands --add and --took run (default: none)"),
-        output("busbar-nightly", "directory of the nights, which has the records"),
-        PROMETHEUS,
-        JSON,
-    )
+    command(subparsers, node, ACTIONS=get_args(NodeAction))
 
 
 def node(args: argparse.Namespace) -> int:

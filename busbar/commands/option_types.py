@@ -5,11 +5,15 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 
 from busbar import units
 from busbar.parse import numbers
 
 _MOST_SECONDS = 10**9
+_LEAST_S, _MOST_S = 1.0, 60.0
+"""How long a look at a job may take."""
+_STAGES = ("gate", "sweep", "check")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -64,3 +68,48 @@ def iso_time(text: str) -> float:
         return units.seconds(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def expected_version(text: str) -> tuple[str, str]:
+    """Return name and version of ``nccl=2.28``."""
+    name, equals, version = text.partition("=")
+    if name not in ("nccl", "cuda", "ucx") or not version or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is not nccl=, cuda= or ucx= and a version")
+    return name, version
+
+
+def look_seconds(text: str) -> float:
+    """Return how long to look at a job, in seconds."""
+    value = numbers.real(text)
+    if value is None or not _LEAST_S <= value <= _MOST_S:
+        raise argparse.ArgumentTypeError(f"{text!r} is not {_LEAST_S:g} to {_MOST_S:g} seconds")
+    return value
+
+
+def stages(text: str) -> tuple[str, ...]:
+    """Return the stages of a night that a list names, in their order."""
+    words = text.split(",")
+    if unknown := [word for word in words if word not in _STAGES]:
+        raise argparse.ArgumentTypeError(
+            f"{unknown[0]!r} is not a stage; write some of {','.join(_STAGES)}"
+        )
+    return tuple(name for name in _STAGES if name in words)
+
+
+def message_size(text: str) -> int:
+    """Return the bytes of a size such as ``16M``."""
+    try:
+        size = units.parse_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+    if not size:
+        raise argparse.ArgumentTypeError("must be at least 1 byte")
+    return size
+
+
+def existing(text: str) -> Path:
+    """Return the absolute path of a file or directory."""
+    path = Path(text).resolve()
+    if not path.exists():
+        raise argparse.ArgumentTypeError(f"{text!r} does not exist")
+    return path

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.arguments import option
-from busbar.commands.declare import JSON, command
+from busbar.commands.declare import command
 from busbar.document import to_json
 from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
@@ -22,33 +20,7 @@ _COLOR = {Status.READY: "green", Status.SLOW: "yellow", Status.BROKEN: "red"}
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar preflight``."""
-    command(
-        subparsers,
-        preflight,
-        option("IMAGE", "a SIF or a sandbox directory", type=Path),
-        option(
-            "--site SITE",
-            "name or directory of the site, which states the GPUs, fabric and launcher that the"
-            " image has to support",
-            required=True,
-        ),
-        option(
-            "--program PATH",
-            "program in the image that will run (default: gpu_aware, if Busbar built the image)",
-            type=str,
-        ),
-        option(
-            "--inject DIR...",
-            "library directory of the host to use in the container (default on Cray: detected)",
-            type=str,
-        ),
-        option(
-            "--host-root DIR",
-            "root file system of a compute node, as diskless clusters keep it",
-            default="/",
-        ),
-        JSON,
-    )
+    command(subparsers, preflight)
 
 
 def preflight(args: argparse.Namespace) -> int:

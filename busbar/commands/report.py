@@ -10,13 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.arguments import option
 from busbar.boundary import replace_file
 from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.nodes.record import read_nodes
 from busbar.cluster.sweep.document import read_sweep
-from busbar.commands.declare import PROMETHEUS, command, topology
-from busbar.commands.option_types import iso_time
+from busbar.commands.declare import command
 from busbar.detect.detected import NAME as DETECTED
 from busbar.errors import BusbarError, file_error
 from busbar.report.fleet import Fleet
@@ -38,39 +36,7 @@ _ELSEWHERE = "choose another place"
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar report``."""
-    command(
-        subparsers,
-        report,
-        option(
-            "RESULTS...",
-            f"results.json of a run (default: {_DEFAULT}). With several files, the last run is"
-            " shown and compared with the run before it",
-            type=Path,
-        ),
-        option("--site SITE", "name or directory of the site (default: the site of the results)"),
-        option(
-            "--since TIME",
-            "draw nights and changes of the history since then only, ISO 8601",
-            type=iso_time,
-        ),
-        option("--output DIR", "write index.html and a page for each check"),
-        PROMETHEUS,
-        option("--mail", "print one screen of text for mail or chat"),
-        option(
-            "--sweep FILE",
-            "also draw the nodes of a sweep: what busbar sweep run or analyse --json printed",
-        ),
-        option(
-            "--rows FILE",
-            "results.jsonl of that sweep, with its rates: without it the good nodes are not drawn",
-        ),
-        option(
-            "--nodes FILE",
-            "also list the nodes that are not healthy: nodes.json of busbar nightly, or what"
-            " busbar node --json printed",
-        ),
-        topology("default: the nodes of the sweep are not drawn by leaf"),
-    )
+    command(subparsers, report)
 
 
 def report(args: argparse.Namespace) -> int:

@@ -11,10 +11,9 @@ from typing import Any
 import yaml
 
 from busbar import site as sites
-from busbar.arguments import one_of, option
 from busbar.boundary import refuse_links
 from busbar.commands import calibrate, site_env
-from busbar.commands.declare import JSON, SITE_NAME, command, group
+from busbar.commands.declare import command, group
 from busbar.data import SITES
 from busbar.detect.compare import differences
 from busbar.detect.machine import compose, detect, detect_cluster, match, recorded
@@ -37,28 +36,10 @@ def add_parser(subparsers: Any) -> None:
     commands = group(
         subparsers, "site", "List, show, lint, detect and add sites, and print their environment."
     )
-    command(commands, _list, JSON)
-    command(commands, _show, SITE_NAME, JSON)
-    names = option("SITE...", "names or directories of sites (default: all)", dest="names")
-    command(commands, _lint, names, JSON)
-    command(
-        commands,
-        _detect,
-        option("--output DIR", "write DIR/site.yaml and DIR/reframe.py instead of printing"),
-        option(
-            "--from FILE",
-            "read tool outputs saved on another machine (nvidia-smi topo -m, lstopo --of xml...)",
-            dest="files",
-            nargs="+",
-        ),
-        one_of(
-            option(
-                "--like SITE", "write a site like this one, with comments, instead of detecting"
-            ),
-            option("--compare SITE", "print the differences from this site"),
-        ),
-        JSON,
-    )
+    command(commands, _list)
+    command(commands, _show)
+    command(commands, _lint)
+    command(commands, _detect)
     calibrate.add_parser(commands)
     site_env.add_parsers(commands)
 

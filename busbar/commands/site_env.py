@@ -7,17 +7,16 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any, get_args
+from typing import Any
 
 import yaml
 
 from busbar import site as sites
 from busbar import spack
-from busbar.arguments import one_of, option
-from busbar.commands.declare import JSON, SITE_NAME, command
+from busbar.commands.declare import command
 from busbar.data import SITES
 from busbar.errors import BusbarError
-from busbar.site.delivery import DeliveryKind, Stack
+from busbar.site.delivery import DeliveryKind
 from busbar.site.family import Variable
 from busbar.site.manifests import provide
 from busbar.site.stacks import find_environment
@@ -32,47 +31,8 @@ _MODULES_HEAD = """\
 
 def add_parsers(commands: Any) -> None:
     """Add the two commands."""
-    command(
-        commands,
-        _env,
-        SITE_NAME,
-        one_of(
-            option("--shell", "print export lines for a shell"),
-            JSON,
-            option("--slurm", "print lines for a Slurm TaskProlog"),
-            option(
-                "--modules", "print a modules.yaml that sets them in the module files of Spack"
-            ),
-        ),
-        option("--stack", "stack (default: the site's first)", choices=get_args(Stack)),
-        option(
-            "--lane LANE",
-            "UCX lane: ucx-1.14 or ucx-current (default: settings common to all lanes; with"
-            " --modules the first of the site's Spack environment)",
-        ),
-        option("--profile NAME", "tuning profile of the family; without options they are listed"),
-        option(
-            "--buffers",
-            "memory of the program's MPI buffers",
-            choices=["device", "host"],
-            default="device",
-        ),
-        option("--gpus N", "GPUs per node that the job uses (default: all)", type=int),
-    )
-    hidden = argparse.SUPPRESS
-    command(
-        commands,
-        _spack,
-        SITE_NAME,
-        option("--lane LANE", "lane of the environment (default: the first of the delivery)"),
-        one_of(
-            # For the Makefile and the scripts of ci/ alone.
-            option("--image", hidden),
-            option("--system OS", hidden),
-            option("--installable", hidden),
-            option("--create", hidden),
-        ),
-    )
+    command(commands, _env)
+    command(commands, _spack)
 
 
 def _env(args: argparse.Namespace) -> int:

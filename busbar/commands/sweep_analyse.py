@@ -5,16 +5,12 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import replace
-from typing import Any
 
 from busbar import site as sites
-from busbar.arguments import option
 from busbar.cluster.sweep import analyse as analysis
 from busbar.cluster.sweep import limits
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.rows import read_results
-from busbar.commands.declare import JSON, LIMIT, command, topology
-from busbar.commands.option_types import share
 from busbar.commands.sweep_report import NEXT_STEP, slow_text
 from busbar.document import to_json
 from busbar.slurm.topology import SwitchTopology, read_topology
@@ -22,28 +18,6 @@ from busbar.terminal import stdout
 from busbar.verdict import EXIT_UNJUDGED, Verdict
 
 EXIT_FOUND = 1
-
-
-TOLERANCE = option(
-    "--tolerance SHARE",
-    "how far below --limit, or below the fleet, a pair may be",
-    type=share,
-    default=analysis.TOLERANCE,
-)
-
-
-def add_parser(actions: Any) -> None:
-    """Add ``busbar sweep analyse``."""
-    command(
-        actions,
-        analyse,
-        option("FILE", "results of `busbar sweep run`"),
-        option("--site SITE", "name or directory of a site, whose bands judge the rates"),
-        topology("without it no uplink can be named"),
-        LIMIT,
-        TOLERANCE,
-        JSON,
-    )
 
 
 def analyse(args: argparse.Namespace) -> int:

@@ -5,14 +5,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
-from busbar.arguments import one_of, option
 from busbar.cluster.sweep import plan as plans
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
-from busbar.commands.declare import command, topology
-from busbar.commands.option_types import natural, positive
 from busbar.document import read_document
 from busbar.errors import BusbarError
 from busbar.slurm.hostlist import MOST_NODES, expand
@@ -20,37 +16,6 @@ from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stdout
 
 _FEWEST = 2
-
-
-SEED = option(
-    "--seed SEED", "the same seed gives the same plan (default: 0)", type=natural, default=0
-)
-
-
-def add_parser(actions: Any) -> None:
-    """Add ``busbar sweep plan``."""
-    command(
-        actions,
-        plan,
-        one_of(
-            option(
-                "--nodes N", "number of nodes: those of the topology, or n0, n1...", type=natural
-            ),
-            option("--nodelist NODES", "names of nodes: gpu[001-128]"),
-            option(
-                "--suspects FILE",
-                "plan the second pass: what `busbar sweep analyse --json` printed",
-            ),
-            required=True,
-        ),
-        topology("default: all nodes on one switch"),
-        option(
-            "--rounds R",
-            "number of rounds; 8 suffice for one fault in 10,000 nodes",
-            type=positive,
-        ),
-        SEED,
-    )
 
 
 def plan(args: argparse.Namespace) -> int:

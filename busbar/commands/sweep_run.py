@@ -7,10 +7,8 @@ import argparse
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from busbar import site as sites
-from busbar.arguments import option
 from busbar.boundary import replace_file
 from busbar.check.default_site import default_site
 from busbar.check.processes import Interrupted, Interruption
@@ -19,20 +17,6 @@ from busbar.cluster.measure.program import prepare
 from busbar.cluster.measure.run import SweepOutcome, SweepRequest, SweepRunner
 from busbar.cluster.measure.store import PLAN, RESULTS
 from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
-from busbar.commands.declare import (
-    JOB,
-    JSON,
-    LIMIT,
-    NODELIST,
-    SITE,
-    STACK,
-    command,
-    output,
-    topology,
-)
-from busbar.commands.option_types import above_zero, positive, seconds
-from busbar.commands.sweep_analyse import TOLERANCE
-from busbar.commands.sweep_plan import SEED
 from busbar.commands.sweep_report import document, print_run
 from busbar.data import busbar
 from busbar.document import to_json
@@ -50,37 +34,6 @@ _STARTED = "job"
 _TOPOLOGY = "topology.conf"
 _END_S = 45
 """How long the job may take to end its step and to print its verdict after a signal."""
-
-
-def add_parser(actions: Any) -> None:
-    """Add ``busbar sweep run``."""
-    command(
-        actions,
-        run,
-        SITE,
-        JOB,
-        NODELIST,
-        STACK,
-        topology("default: what scontrol shows"),
-        option(
-            "--rounds R",
-            "rounds of the first pass (default: 8, or one less than the nodes)",
-            type=positive,
-        ),
-        SEED,
-        option("--seconds S", "time of one reading and direction", type=above_zero, default=0.25),
-        option(
-            "--deadline TIME",
-            "end within this time, as in 30m or 2h (default: 10 minutes and one more per round)",
-            type=seconds,
-        ),
-        LIMIT,
-        TOLERANCE,
-        output("busbar-sweep", "directory for plan and results; all nodes mount it"),
-        option("--resume", "continue the sweep that is in --output"),
-        JSON,
-        option("--in-job", argparse.SUPPRESS),
-    )
 
 
 def run(args: argparse.Namespace) -> int:
