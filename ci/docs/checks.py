@@ -26,25 +26,16 @@ PARAMETERS, TAGS = _WORDS["parameters"], _WORDS["tags"]
 ASSERTIONS = {
     name: plain((each.__doc__ or "").partition("\n\n")[0]) for name, each in OF_LAUNCHES.items()
 } | _WORDS["assertions"]
-CHECKS_INTRO = """\
-# Checks
-
-`busbar check --list` says which of these run on a site, and why the others do not. Systems and
-environments are conditions on features, as ReFrame reads them: `+osu +cuda` needs both features,
-`-cpx` needs the feature to be absent, and one of several entries is enough. The assertions are
-those of `tests/reframe/minimum.yaml`; a test shows for each that the check fails without it.
-Tags, parameters, features, assertions and variables are described at the end of this page.
-"""
 
 
-def checks_page() -> str:
+def checks_page() -> list[str]:
     """Every check by its file; then the assertions and the variables."""
     minimum = yaml.safe_load((ROOT / "tests/reframe/minimum.yaml").read_text(encoding="utf-8"))
     variants: dict[type, list[Any]] = {}
     for test in sorted(_checks(), key=lambda test: sys.modules[type(test).__module__].__file__):
         if not test.is_fixture():
             variants.setdefault(type(test), []).append(test)
-    lines, module = [CHECKS_INTRO], ""
+    lines, module = list[str](), ""
     for kind, each in variants.items():
         if kind.__module__ != module:
             module = kind.__module__
@@ -65,7 +56,7 @@ def checks_page() -> str:
     lines += table(("assertion", "meaning"), ((f"`{k}`", v) for k, v in ASSERTIONS.items()))
     lines += ["## Variables", "", "Set them with `-S [CHECK.]VARIABLE=VALUE`.", ""]
     lines += table(("variable", "default", "of", "meaning"), _variable_rows(variants))
-    return "\n".join(lines)
+    return lines
 
 
 @cache

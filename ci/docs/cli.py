@@ -12,10 +12,11 @@ from busbar import cli, commands
 from .markdown import plain, quoted, table
 
 
-def cli_page() -> str:
+def cli_page() -> Iterator[str]:
     """Every command with its options."""
     parser = cli.build_parser(commands.SUMMARIES)
-    return "\n".join(["# Command line", "", f"{parser.epilog}", "", *_commands(parser)])
+    yield from (f"{parser.epilog}", "")
+    yield from _commands(parser)
 
 
 def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:

@@ -65,20 +65,7 @@ def documents() -> list[JsonDocument]:
     return found
 
 
-JSON_INTRO = """\
-# JSON documents
-
-Keys and their meaning are stable. A release may add keys and cause ids; ignore those that you do
-not know. If a key is removed or changes its meaning, the number in the name of the schema rises.
-
-The documents of `check`, `explain`, `expect`, `gate`, `history`, `job` and `preflight` name their
-schema in the key `schema`; the others are lists or maps and have no such key. `busbar check` also
-writes its document to `results.json` below `--output`. `busbar site detect --json` prints the
-document of `busbar site show --json`. The schemas are JSON Schema, draft 2020-12.
-"""
-
-
-def json_page() -> str:
+def json_page() -> list[str]:
     """Every document with its schema and the keys of its objects."""
     rows, types, done = [], [], set[str]()
     for document in documents():
@@ -92,4 +79,4 @@ def json_page() -> str:
         rows.append((f"`{document.command}`", link, top))
         types += list(schema_tables(schema, name, done))
     head = table(("command", "schema", "form"), rows)
-    return "\n".join([JSON_INTRO, *head, "## Objects", "", *types])
+    return [*head, "## Objects", "", *types]

@@ -16,14 +16,9 @@ PRODUCT = ("busbar", "reframe_checks")
 READ = re.compile(
     r"""os\.environ(?:\[|\.(?:get|setdefault)\()\s*"(\w+)"|"(\w+)" (?:not )?in os\.environ\b"""
 )
-ENVIRONMENT_INTRO = """\
-# Environment variables
-
-These change what Busbar does. For the variables that a fabric needs, see `busbar site env NAME`.
-"""
 
 
-def environment_page() -> str:
+def environment_page() -> list[str]:
     """Every variable that the code reads, with its entry in environment.yaml."""
     meanings = yaml.safe_load(Path(__file__).with_name("environment.yaml").read_text("utf-8"))
     code = _code(*PRODUCT, "containers", "ci", "site", ".ci", "tests", "Makefile")
@@ -32,14 +27,14 @@ def environment_page() -> str:
     if unknown := read - {name for group in meanings.values() for name in group}:
         sys.exit(f"describe in ci/docs/environment.yaml: {', '.join(sorted(unknown))}")
     words = set(re.findall(r"\w+", code))
-    lines = [ENVIRONMENT_INTRO]
+    lines: list[str] = []
     for title, group in meanings.items():
         if unused := group.keys() - words:
             sys.exit(f"ci/docs/environment.yaml: nothing reads {', '.join(sorted(unused))}")
         lines += [f"## {title}", ""]
         rows = ((f"`{name}`", plain(text)) for name, text in group.items())
         lines += table(("variable", "meaning"), rows)
-    return "\n".join(lines)
+    return lines
 
 
 def _code(*parts: str) -> str:

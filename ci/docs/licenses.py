@@ -11,19 +11,6 @@ from ci.sbom import ROOT, licence, parts
 
 from .markdown import table
 
-INTRO = """\
-# Licences
-
-Busbar has the [MIT licence](../../LICENSE); its wheel contains nothing of others. pip and Spack
-install the packages below, and images contain some of them. The locks name them; those of
-`locks/dev.txt` that `requirements.lock` lacks are for development only. The licence is what the
-metadata of the wheel or the recipe of Spack states: `make licenses` asks both. `unknown` means
-that neither states it, or that the lock has the version for another system or Python. `make sbom`
-writes the packages of one site or image.
-
-An image has the texts of its wheels, or the list of its packages of Spack, in
-`/opt/busbar/licenses`, and those of Debian's packages in `/usr/share/doc/*/copyright`.
-"""
 LOCKS = {
     "Wheels of Busbar": "requirements.lock",
     "Wheels of development": "locks/dev.txt",
@@ -38,9 +25,9 @@ def locks(pattern: str) -> list[Path]:
     return [path for path, own in found if own is None or own.system == BASE]
 
 
-def licenses_page() -> str:
+def licenses_page() -> list[str]:
     """One row for each package and version, in the first section that has it."""
-    lines, seen = [INTRO], set()
+    lines, seen = list[str](), set()
     for title, pattern in LOCKS.items():
         found = {
             (f"`{each.name}`", each.version, licence(each)[0])
@@ -50,4 +37,4 @@ def licenses_page() -> str:
         rows = sorted(found - seen)
         seen |= found
         lines += [f"## {title}", "", *table(("package", "version", "licence"), rows)]
-    return "\n".join(lines)
+    return lines

@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from .band import band_picture
-from .causes import causes_page
 from .checks import checks_page
 from .cli import cli_page
 from .documents import documents, json_page
 from .environment import environment_page
-from .gate import gate_page
 from .licenses import licenses_page
+from .pages import causes_page, gate_page, keys_page, sites_page
 from .pictures import PICTURES, picture
-from .site_yaml import site_page
-from .sites import sites_page
 
-PAGES: dict[str, Callable[[], str]] = {
+PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "causes.md": causes_page,
     "checks.md": checks_page,
     "cli.md": cli_page,
@@ -32,9 +29,11 @@ PAGES: dict[str, Callable[[], str]] = {
     "gate.md": gate_page,
     "json.md": json_page,
     "licenses.md": licenses_page,
-    "site-yaml.md": site_page,
+    "site-yaml.md": keys_page,
     "sites.md": sites_page,
 }
+_HEAD = "<!-- `make docs` writes this page; do not edit it. -->"
+_INTROS = Path(__file__).with_name("intro")
 
 
 def main() -> None:
@@ -44,7 +43,8 @@ def main() -> None:
     directory: Path = parser.parse_args().directory
     (directory / "schemas").mkdir(parents=True, exist_ok=True)
     for name, page in PAGES.items():
-        text = f"<!-- `make docs` writes this page; do not edit it. -->\n{page().rstrip()}\n"
+        intro = (_INTROS / name).read_text(encoding="utf-8")
+        text = "\n".join([_HEAD, intro, *page()]).rstrip() + "\n"
         (directory / name).write_text(text, encoding="utf-8")
     for document in documents():
         text = json.dumps(document.schema(), indent=2) + "\n"

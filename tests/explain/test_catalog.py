@@ -119,7 +119,7 @@ def test_a_new_cause_and_a_new_note_take_two_edits_each(tree: Path) -> None:
 
     (tree / "job.log").write_text(OUTPUT)
     explained = "from busbar.cli import main; print(main(['explain', '--json', 'job.log']))"
-    pages = "from ci.docs.causes import causes_page; print(causes_page())"
+    pages = "from ci.docs.pages import causes_page; print(*causes_page())"
     order = "from busbar.explain import rulebook; print(rulebook.RULES[0].__name__)"
     done = python(tree, "-c", f"{explained}; {pages}; {order}")
     assert (done.returncode, done.stderr) == (0, "")
