@@ -29,6 +29,7 @@ _TEXT = """\
 # Written from site/_stacks/stacks.yaml, and again after each change of it.
 spack:
   include::
+  - {{name: machine, path: not-set, path_override_env_var: BUSBAR_SPACK_SCOPE, optional: true}}
 {scopes}
   specs:
 {specs}
@@ -78,7 +79,7 @@ class SharedEnvironment:
         newer = self.row.current if self.lane == SECOND_LANE else {}
         scopes = [newer.get(scope, scope) for scope in self.row.scopes]
         scopes += [f"lanes/{self.lane}"] if self.lane else []
-        scopes = ["machine", *scopes, f"systems/{self.system}", "common"]
+        scopes = [*scopes, f"systems/{self.system}", "common"]
         above = os.path.relpath(families, directory)
         text = _TEXT.format(
             scopes="\n".join(f"  - {above}/{scope}" for scope in scopes),

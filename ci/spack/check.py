@@ -86,8 +86,7 @@ def pins() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
 
 def stack(manifest: Manifest) -> str:
     """Return the stack of a manifest, from the family scope that it includes."""
-    # cray-abi and cray include rocm scopes, so they are tried first.
-    for name in ("cray-abi", "cray-cuda", "cray", "cuda", "rocm", "host"):
+    for name in pins()["stacks"]:
         if manifest.includes(name):
             return name
     raise BusbarError(
@@ -104,7 +103,7 @@ def _not_hidden(manifest: Manifest) -> Iterator[str]:
 
 def _damaged(lock: Lock) -> Iterator[str]:
     for key, node in lock.nodes.items():
-        if not key == node.hash == hash_of(node.raw):
+        if key != node.hash or not intact(node.raw):
             yield f"{node} was edited: its hash is not that of its description"
 
 
@@ -218,14 +217,19 @@ def _meets(node: LockedPackage, word: str) -> bool:
     return set(wanted.split(",")) <= values
 
 
-def hash_of(raw: Mapping[str, Any]) -> str:
-    """Return the hash that Spack gives to a package: sha1 of its JSON in base 32.
+def intact(raw: Mapping[str, Any]) -> bool:
+    """Return whether the hash of a package is that of its description.
 
-    It hashes an external before it adds the repository and the commit of the recipe.
+    It is the sha1 of its JSON in base 32. Spack 1.1 hashes an external before it adds the
+    repository and the commit of the recipe.
     """
     described = {key: value for key, value in raw.items() if key != "hash"}
+    forms = [described]
     if raw.get("external"):
-        del described["namespace"]
-        described["parameters"] = {k: v for k, v in raw["parameters"].items() if k != "commit"}
-    text = json.dumps(described, separators=(",", ":"))
-    return base64.b32encode(hashlib.sha1(text.encode()).digest()).decode().lower()  # noqa: S324
+        known = {key: value for key, value in raw["parameters"].items() if key != "commit"}
+        first = {**described, "parameters": known}
+        del first["namespace"]
+        forms.append(first)
+    texts = (json.dumps(form, separators=(",", ":")).encode() for form in forms)
+    digests = (hashlib.sha1(text).digest() for text in texts)  # noqa: S324
+    return raw["hash"] in [base64.b32encode(digest).decode().lower() for digest in digests]

@@ -41,7 +41,6 @@ SLURM_PLACES = (
 )
 PMIX_PLACES = ("opt/pmix*", "cm/shared/apps/pmix*/*", "usr/lib/*/pmix2", "usr")
 CUDA_PLACES = ("usr/local/cuda", "usr/local/cuda-*", "opt/nvidia/hpc_sdk/Linux_*/*/cuda/[1-9]*")
-EFA = "opt/amazon"
 
 
 External = dict[str, Any]
@@ -194,24 +193,12 @@ def pmix(machine: SpackMachine) -> Iterator[External]:
 
 
 def efa(machine: SpackMachine) -> Iterator[External]:
-    """Yield what the EFA installer of AWS installs."""
-    for prefix in machine.found(f"{EFA}/efa"):
+    """Yield the libfabric of the EFA installer of AWS."""
+    for prefix in machine.found("opt/amazon/efa"):
         text = machine.printed(prefix / "bin/fi_info", "--version")
         if found := re.search(r"libfabric: (?P<version>\d[\w.]*)", text):
             spec = f"libfabric@{found['version']} fabrics=efa,tcp,shm,rxm +cuda +gdrcopy"
             yield external(spec, prefix)
-    for prefix in machine.found(f"{EFA}/openmpi5"):
-        text = machine.printed(prefix / "bin/ompi_info", "--version")
-        if found := re.search(r"Open MPI v(?P<version>\d[\w.]*)", text):
-            spec = f"openmpi@{found['version']} +cuda fabrics=ofi schedulers=slurm"
-            yield external(spec, prefix)
-    installed = text_in(machine.root / EFA / "efa_installed_packages")
-    found = re.search(r"libnccl-ofi[-_](?P<version>\d+(\.\d+)+)", installed)
-    for prefix in machine.found(f"{EFA}/ofi-nccl", f"{EFA}/aws-ofi-nccl"):
-        if found and next(prefix.glob("lib*/**/libnccl-net*.so"), None):
-            spec = f"aws-ofi-nccl@{found['version']} +cuda +aws ~tests"
-            yield external(spec, prefix)
-            return
 
 
 def cray(machine: SpackMachine, arch: str) -> Iterator[External]:

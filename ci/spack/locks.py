@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
+import json
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +22,14 @@ from busbar.spack import FILE, Lock, LockedPackage, load
 from . import check, inputs, manifest
 
 ROOT = data.SITES / STACKS
+_FOLLOWS = "a dependency changed"
 
 
 def differences(old: Lock, new: Lock) -> list[str]:
     """Return the differences by root and by package; empty if both locks install the same.
 
-    The order of a lock file changes from run to run of Spack, so the text is not compared.
+    The order of a lock file changes from run to run of Spack, and two versions of Spack hash the
+    same package differently, so the content is compared.
     """
     lines = [f"root {spec!r} removed" for spec in sorted(old.roots.keys() - new.roots.keys())]
     lines += [f"root {spec!r} added" for spec in sorted(new.roots.keys() - old.roots.keys())]
@@ -32,8 +37,9 @@ def differences(old: Lock, new: Lock) -> list[str]:
         was, now = old.nodes[old.roots[spec]], new.nodes[new.roots[spec]]
         if was.name != now.name:
             lines.append(f"root {spec!r}: {was} -> {now}")
-    removed = [old.nodes[key] for key in old.nodes.keys() - new.nodes.keys()]
-    added = [new.nodes[key] for key in new.nodes.keys() - old.nodes.keys()]
+    before_all, after_all = _by_content(old), _by_content(new)
+    removed = [before_all[key] for key in before_all.keys() - after_all.keys()]
+    added = [after_all[key] for key in after_all.keys() - before_all.keys()]
     for name in sorted({node.name for node in (*removed, *added)}):
         before = [node for node in removed if node.name == name]
         after = [node for node in added if node.name == name]
@@ -41,7 +47,21 @@ def differences(old: Lock, new: Lock) -> list[str]:
             lines.append(f"{before[0]} -> {after[0]}: {_reason(before[0], after[0])}")
         else:
             lines += [f"{node} removed" for node in before] + [f"{node} added" for node in after]
-    return lines
+    # A changed package changes all that depend on it.
+    return [line for line in lines if not line.endswith(_FOLLOWS)] or lines
+
+
+def _by_content(lock: Lock) -> dict[str, LockedPackage]:
+    """Return the packages by a digest of all that describes them, but for the hashes of Spack."""
+
+    @cache
+    def digest(key: str) -> str:
+        raw = lock.nodes[key].raw
+        edges = [{**edge, "hash": digest(edge["hash"])} for edge in raw.get("dependencies", ())]
+        described = {**raw, "hash": "", "dependencies": sorted(edges, key=str)}
+        return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
+
+    return {digest(key): node for key, node in lock.nodes.items()}
 
 
 def _reason(before: LockedPackage, after: LockedPackage) -> str:
@@ -53,7 +73,7 @@ def _reason(before: LockedPackage, after: LockedPackage) -> str:
     names = {edge.name for edge in before.edges} ^ {edge.name for edge in after.edges}
     if names:
         changed.append("dependencies " + ", ".join(sorted(names)))
-    return "; ".join(changed) or "a dependency changed"
+    return "; ".join(changed) or _FOLLOWS
 
 
 def _facts(node: LockedPackage) -> dict[str, Any]:

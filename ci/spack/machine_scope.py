@@ -33,14 +33,14 @@ NEEDED = {
     "host": (),
 }
 """What a stack takes from the machine."""
-PINNED = ("openmpi", "pmix", "aws-ofi-nccl")
+PINNED = ("pmix",)
 """Spack builds these unless the machine has the required version."""
-REQUIRED = ("cuda", "cray-mpich", "libfabric", "aws-ofi-nccl", "openmpi", "pmix", "rdma-core")
+REQUIRED = ("cuda", "cray-mpich", "libfabric", "pmix", "rdma-core")
 """What the stacks require of these holds for externals too."""
 
 
-def compiler(machine: SpackMachine, gcc: str) -> tuple[str, dict[str, Any]]:
-    """Return version and external of a gcc, whose suffix its g++ and gfortran share."""
+def compiler(machine: SpackMachine, gcc: str) -> dict[str, Any]:
+    """Return a gcc, whose suffix its g++ and gfortran share, as a package of the scope."""
     version = machine.printed(gcc, "-dumpfullversion").strip()
     names = {"c": "gcc", "cxx": "g++", "fortran": "gfortran"}
     paths = {
@@ -55,13 +55,12 @@ def compiler(machine: SpackMachine, gcc: str) -> tuple[str, dict[str, Any]]:
         "prefix": str(Path(str(paths["c"])).parents[1]),
         "extra_attributes": {"compilers": paths},
     }
-    return version, {"buildable": False, "externals": [entry]}
+    return {"buildable": False, "externals": [entry]}
 
 
 def scope(machine: SpackMachine, gcc: str, target: str, arch: str) -> dict[str, dict[str, Any]]:
     """Return the files of the scope by name. A key with a colon replaces what others say."""
-    _, own = compiler(machine, gcc)
-    packages: dict[str, Any] = {"gcc:": own}
+    packages: dict[str, Any] = {"gcc:": compiler(machine, gcc)}
     for name, entries in found_externals(machine, arch).items():
         if name in REQUIRED:
             packages[name] = {"externals:": entries}

@@ -16,8 +16,6 @@ from busbar.site.manifests import provide
 from busbar.site.yamlfile import load_yaml
 from busbar.spack import FILE
 
-# The scope that a machine adds; it is not part of the repository.
-_MACHINE = "machine"
 _FAMILIES = "site/_families"
 _KINDS = {dict: "a mapping (key: value)", list: "a list"}
 _Kind = TypeVar("_Kind", dict[str, Any], list[Any])
@@ -135,8 +133,6 @@ def _scopes(
 
 
 def _files(scope: Path) -> list[Path]:
-    if scope.name == _MACHINE:
-        return []
     return sorted(scope.glob("*.yaml")) if scope.is_dir() else [scope]
 
 

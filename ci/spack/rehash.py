@@ -13,6 +13,7 @@ import re
 import sys
 from pathlib import Path
 
+import spack
 import spack.environment
 import spack.hash_types
 import spack.repo
@@ -43,7 +44,7 @@ def adapt(spec, system, gcc, versions):
 
 
 def hidden(spec):
-    """Take from an external what the solver adds after it has hashed it, and return it."""
+    """Return what Spack 1.1 adds to an external after it has hashed it, and take it away."""
     namespace, spec.namespace = spec.namespace, None
     commit = {name: spec.variants.pop(name) for name in ("commit",) if name in spec.variants}
     return namespace, commit
@@ -69,7 +70,8 @@ def rehash(directory):
         spec._cached_hash(spack.hash_types.package_hash, force=True)
     for spec in specs.values():
         spec._mark_root_concrete()
-    later = {key: hidden(spec) for key, spec in specs.items() if spec.external}
+    first = spack.spack_version_info[:2] == (1, 1)
+    later = {key: hidden(spec) for key, spec in specs.items() if spec.external and first}
     hashes = {key: spec.dag_hash() for key, spec in specs.items()}
     for key, (namespace, commit) in later.items():
         specs[key].namespace = namespace

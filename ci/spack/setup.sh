@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Creates .spack/: Spack and its recipes at their pinned commits, the solver from the Python package index, and
 # .spack/env.sh to source. Uses SPACK_ROOT, else a `spack` on PATH, if its series is right. Skips completed steps.
+# SPACK_VERSION=1.1|1.2 selects the series; without it, Spack of the machine may be of either, and the pinned one is 1.1.
 # PREFIX=DIR is the install tree, with modules in DIR/lmod and DIR/tcl; BUILDCACHE=URL is a binary cache, signed unless it is a
 # registry (oci://, oci+http://), MIRROR=URL a mirror of sources. REGISTRY_USER and REGISTRY_TOKEN are the credentials for the
 # registry; only their names are stored.
@@ -27,10 +28,6 @@ field() { # NAME: prints a value of the builtin recipes in repos.yaml
     sed -nE "s/^ *$1: ([^ ]+).*/\\1/p" "$repos"
 }
 
-wrapper() { # git | commit: prints where Spack's compiler wrapper is
-    sed -nE "s/.*$1 ?= ?\"([^\"]+)\".*/\\1/p" packages/spack_repo/busbar/packages/compiler_wrapper/package.py
-}
-
 clone() { # URL COMMIT DIR
     [[ -d $3/.git && $(git -C "$3" rev-parse HEAD) == "$2" ]] && return
     say "fetching $1 at ${2:0:8}"
@@ -48,8 +45,20 @@ clone() { # URL COMMIT DIR
     mv "$3.part" "$3"
 }
 
-series() { # ROOT: prints the version of a Spack, without starting it
+version() { # ROOT: prints the version of a Spack, without starting it
     sed -nE 's/^__version__ = "([^"]+)".*/\1/p' "$1/lib/spack/spack/__init__.py"
+}
+
+case ${SPACK_VERSION:-} in
+'') series=("$SPACK_SERIES" "$SPACK_NEXT_SERIES") commit=$SPACK_COMMIT ;;
+"$SPACK_SERIES") series=("$SPACK_SERIES") commit=$SPACK_COMMIT ;;
+"$SPACK_NEXT_SERIES") series=("$SPACK_NEXT_SERIES") commit=$SPACK_NEXT_COMMIT ;;
+*) die "SPACK_VERSION=$SPACK_VERSION is not supported; set $SPACK_SERIES or $SPACK_NEXT_SERIES" ;;
+esac
+required="Spack $(IFS=/ && printf '%s' "${series[*]}") is required"
+
+accepted() { # ROOT: whether a Spack is of a required series
+    [[ " ${series[*]} " == *" $(version "$1" | cut -d. -f1,2) "* ]]
 }
 
 # Spack takes a relative path from the directory of the file, and a cache that it does not know for an empty one.
@@ -80,28 +89,26 @@ mkdir -p "$home/scope"
 root=
 if [[ -n ${SPACK_ROOT:-} ]]; then
     [[ -x $SPACK_ROOT/bin/spack ]] || die "SPACK_ROOT=$SPACK_ROOT has no bin/spack; correct or unset it"
-    [[ $(series "$SPACK_ROOT") == "$SPACK_SERIES".* ]] ||
-        die "SPACK_ROOT=$SPACK_ROOT is Spack $(series "$SPACK_ROOT"), $SPACK_SERIES is required; unset it to use the pinned one"
+    accepted "$SPACK_ROOT" ||
+        die "SPACK_ROOT=$SPACK_ROOT is Spack $(version "$SPACK_ROOT"), but $required; unset it to use the pinned one"
     root=$SPACK_ROOT
 elif found=$(type -P spack) && [[ $found != "$home"/* ]]; then
     root=$(cd "$(dirname "$(readlink -f "$found")")/.." && pwd)
-    if [[ $(series "$root") != "$SPACK_SERIES".* ]]; then
-        say "$found is Spack $(series "$root"), $SPACK_SERIES is required; using the pinned one"
+    accepted "$root" || {
+        say "$found is Spack $(version "$root"), but $required; using the pinned one"
         root=
-    fi
+    }
 fi
 if [[ -z $root ]]; then
-    root=$home/spack
-    clone "$SPACK_URL" "$SPACK_COMMIT" "$root"
+    root=$home/spack-${commit:0:8}
+    clone "$SPACK_URL" "$commit" "$root"
 fi
 
-# ---- recipes, at their destination in repos.yaml; one cache per commit, as Spack's indices do not distinguish commits
-commit=$(field commit)
-cache=${SPACK_USER_CACHE_PATH:-$home/cache-${commit:0:8}}
+# ---- recipes, at their destination in repos.yaml; one cache per commit and series, as Spack's indices do not distinguish them
+recipes=$(field commit)
+cache=${SPACK_USER_CACHE_PATH:-$home/cache-${recipes:0:8}-$(version "$root" | cut -d. -f1,2)}
 destination=$(field destination)
-clone "$(field git)" "$commit" "${destination/\$user_cache_path/$cache}"
-# Spack fetches its compiler wrapper from here, as it builds nothing without it.
-clone "$(wrapper git)" "$(wrapper commit)" "$home/compiler-wrapper"
+clone "$(field git)" "$recipes" "${destination/\$user_cache_path/$cache}"
 
 # ---- the solver, which Spack would otherwise bootstrap
 want=$(sha256sum <locks/spack.txt)
@@ -124,7 +131,7 @@ if [[ $scope == "$home/scope" ]]; then
     if [[ -n ${BUILDCACHE:-}${MIRROR:-} ]]; then
         printf 'mirrors:\n' >"$scope/mirrors.yaml"
         signed=true
-        [[ ${BUILDCACHE:-} != oci* ]] || signed=false # Spack 1.1 cannot sign in a registry
+        [[ ${BUILDCACHE:-} != oci* ]] || signed=false # Spack cannot sign in a registry
         [[ -z ${BUILDCACHE:-} ]] || printf '  busbar:\n    url: %s\n    signed: %s\n    source: false\n' "$BUILDCACHE" $signed >>"$scope/mirrors.yaml"
         [[ $signed == true || -z ${REGISTRY_USER:-} ]] || printf '    access_pair: {id_variable: REGISTRY_USER, secret_variable: REGISTRY_TOKEN}\n' >>"$scope/mirrors.yaml"
         [[ -z ${MIRROR:-} ]] || printf '  sources:\n    url: %s\n    binary: false\n' "$MIRROR" >>"$scope/mirrors.yaml"
@@ -136,6 +143,5 @@ fi
 cat >"$home/env.sh" <<EOF
 # Written by ci/spack/setup.sh; source it to use Spack and the recipes of this checkout.
 export SPACK_ROOT='$root' SPACK_PYTHON='$home/venv/bin/python' SPACK_USER_CACHE_PATH='$cache' BUSBAR_SPACK_SCOPE='$scope'
-export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0='url.file://$home/compiler-wrapper.insteadOf' GIT_CONFIG_VALUE_0='$(wrapper git)'
 export PATH="$root/bin:$home/venv/bin:\$PATH"
 EOF

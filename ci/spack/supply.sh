@@ -29,8 +29,8 @@ field() { # NAME: prints a value of the builtin recipes
 destination=$(field destination)
 bare "$SPACK_ROOT" "$SPACK_URL" "$SPACK_COMMIT"
 bare "${destination/\$user_cache_path/$SPACK_USER_CACHE_PATH}" "$(field git)" "$(field commit)"
-wrapper=$(git -C .spack/compiler-wrapper remote get-url origin)
-bare .spack/compiler-wrapper "$wrapper" "$(git -C .spack/compiler-wrapper rev-parse HEAD)"
+mapfile -t wrapper < <(grep -oE 'https:[^"]+|[0-9a-f]{40}' packages/spack_repo/busbar/packages/compiler_wrapper/package.py)
+bare . "${wrapper[@]}"
 
 # For the Python version of the base image and the CPU of the environment, not those of this machine.
 cpu=x86_64

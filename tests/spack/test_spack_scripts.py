@@ -21,9 +21,6 @@ from ..files import executable, written
 ROOT = Path(__file__).resolve().parents[2]
 
 
-WRAPPER = "packages/spack_repo/busbar/packages/compiler_wrapper/package.py"
-
-
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """The part of the repository that the scripts read, where they may write; git is offline."""
@@ -33,8 +30,6 @@ def checkout(tmp_path: Path) -> Path:
     (tmp_path / ".venv/bin/busbar").symlink_to(Path(sys.prefix) / "bin/busbar")
     (tmp_path / "locks").mkdir()
     shutil.copy(ROOT / "locks/spack.txt", tmp_path / "locks")
-    (tmp_path / WRAPPER).parent.mkdir(parents=True)
-    shutil.copy(ROOT / WRAPPER, tmp_path / WRAPPER)
     mirror = f'[url "{tmp_path}/mirror/"]\n\tinsteadOf = https://github.com/\n'
     (tmp_path / "gitconfig").write_text(mirror)
     return tmp_path
@@ -95,7 +90,11 @@ def test_a_setting_that_spack_would_ignore_is_refused(checkout: Path) -> None:
     assert not (checkout / ".spack/scope").exists()
     old = str(spack(checkout / "old", "0.22.1"))
     line = refused(checkout, "setup.sh", SPACK_ROOT=old)
-    assert "is Spack 0.22.1, 1.1 is required" in line
+    assert "is Spack 0.22.1, but Spack 1.1/1.2 is required" in line
+    new = str(spack(checkout / "new", "1.2.2"))
+    line = refused(checkout, "setup.sh", SPACK_ROOT=new, SPACK_VERSION="1.1")
+    assert "is Spack 1.2.2, but Spack 1.1 is required" in line
+    assert "set 1.1 or 1.2" in refused(checkout, "setup.sh", SPACK_VERSION="1.3")
     assert "has no bin/spack" in refused(checkout, "setup.sh", SPACK_ROOT="/nowhere")
     assert not (checkout / ".spack/env.sh").exists()
 
@@ -106,10 +105,11 @@ def test_a_repository_that_is_not_to_be_had_is_named(checkout: Path) -> None:
     assert "HTTPS_PROXY" in line
     assert "insteadOf" in line
     # With the Spack of the machine it goes on to the recipes, without fetching Spack.
-    mine = spack(checkout / "mine", "1.1.1")
-    for env in ({"SPACK_ROOT": str(mine)}, {"PATH": first_on_path(mine / "bin")}):
-        line = refused(checkout, "setup.sh", **env)
-        assert "could not reach https://github.com/spack/spack-packages.git" in line
+    for version in ("1.1.1", "1.2.2"):
+        mine = spack(checkout / "mine", version)
+        for env in ({"SPACK_ROOT": str(mine)}, {"PATH": first_on_path(mine / "bin")}):
+            line = refused(checkout, "setup.sh", **env)
+            assert "could not reach https://github.com/spack/spack-packages.git" in line
     other = str(checkout / "mirror/spack/spack.git")
     subprocess.run(["git", "init", "--quiet", other], check=True)
     commit = ["-c", "user.name=x", "-c", "user.email=x@localhost", "commit", "--quiet"]
@@ -120,10 +120,7 @@ def test_a_repository_that_is_not_to_be_had_is_named(checkout: Path) -> None:
 
 def test_a_prefix_has_its_own_modules(checkout: Path) -> None:
     repos = yaml.safe_load((ROOT / "site/_families/spack/common/repos.yaml").read_text())["repos"]
-    (wrapper,) = re.findall(r'commit="(\w+)"', (ROOT / WRAPPER).read_text())
-    known = f"*compiler-wrapper*) echo {wrapper};; *) echo {repos['builtin']['commit']}"
-    executable(checkout / "bin/git", f'case "$*" in {known};; esac')
-    (checkout / ".spack/compiler-wrapper/.git").mkdir(parents=True)
+    executable(checkout / "bin/git", f"echo {repos['builtin']['commit']}")
     name = repos["builtin"]["destination"].removeprefix("$user_cache_path/")
     (checkout / "cache" / name / ".git").mkdir(parents=True)
     digest = hashlib.sha256((checkout / "locks/spack.txt").read_bytes()).hexdigest()
