@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What do users of PyTorch see of the links?
 
-$ torch -m torch.distributed.run --nproc_per_node 4 --standalone torch_collectives.py --ranks 4 ...
-$ ... torch_collectives.py --ranks 4 --collectives ... --sizes 16M,256M,1G
+$ torch torch_collectives.py --start --ranks 4 --collectives ... --sizes 16M,256M,1G
 
 ``torch`` is the Python that has PyTorch.
 """
@@ -26,30 +25,31 @@ from busbar.verdict import Verdict
 from .programs import BUSY, SOURCES
 from .xccl import XcclPerf
 
+_PROGRAM = str(SOURCES / "torch_collectives.py")
 _OLDEST_ROCM = (6, 3)
 """The published runs through PyTorch are those of its RCCL and of newer ones."""
 
 
 class Torch(XcclPerf, special=True):
-    """Collectives through ``torch.distributed.run``, which starts a process for each GPU."""
+    """Collectives through PyTorch, with a process for each GPU."""
 
     valid_prog_environs = ["+torch +cuda", "+torch +rocm"]
-    near_gpus = False  # torch.distributed.run starts the ranks, on all CPUs
+    near_gpus = False  # the launcher starts one process, and that the ranks, on all CPUs
     collective = parameter(["all"])
     size_set = parameter(["quick"])
     own_program = True
 
-    def command(self) -> tuple[str, ...]:
-        """Return ``python3 -m torch.distributed.run ... torch_collectives.py ...``."""
-        program = str(SOURCES / "torch_collectives.py")
-        return (*self.torchrun(), program, *options(self.gpus * self.node_count), *self.added)
+    def start(self) -> tuple[str, ...]:
+        """Return the words that start the ranks, up to our program."""
+        raise NotImplementedError
 
     def launches(self) -> list[BenchLaunch]:
+        ranks = self.gpus * self.node_count
         return [
             BenchLaunch(
                 bench="torch_collectives",
-                command=self.command(),
-                ranks=self.gpus * self.node_count,
+                command=(*self.start(), *options(ranks), *self.added),
+                ranks=ranks,
                 nodes=self.node_count,
                 sizes=SIZES,
                 operations=tuple((name, None, None) for name in COLLECTIVES),
@@ -61,11 +61,6 @@ class Torch(XcclPerf, special=True):
                 nonce=self.nonce,
             )
         ]
-
-    def torchrun(self) -> tuple[str, ...]:
-        """What stands before our program; with underscores, as every release takes it."""
-        python = self.program("torch")
-        return (python, "-m", "torch.distributed.run", "--nproc_per_node", str(self.gpus))
 
     def processes(self) -> int:
         return self.node_count
@@ -106,8 +101,8 @@ class framework(Torch):  # noqa: N801 - ReFrame's test names are what users type
     def start_without_mpi(self) -> None:
         self.job.launcher = getlauncher("local")()
 
-    def torchrun(self) -> tuple[str, ...]:
-        return (*super().torchrun(), "--standalone")
+    def start(self) -> tuple[str, ...]:
+        return (self.program("torch"), _PROGRAM, "--start")
 
 
 @rfm.simple_test
@@ -125,6 +120,8 @@ class framework_nodes(Torch):  # noqa: N801 - see above
         if self.job.launcher.registered_name == "srun":
             self.prerun_cmds = ['scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts']
 
-    def torchrun(self) -> tuple[str, ...]:
-        meeting = str(SOURCES / "rendezvous.sh")
-        return (meeting, *super().torchrun(), "--nnodes", str(self.node_count))
+    def start(self) -> tuple[str, ...]:
+        meeting = (str(SOURCES / "rendezvous.sh"), self.program("torch"))
+        # With underscores, as every release takes it.
+        nodes = ("--nproc_per_node", str(self.gpus), "--nnodes", str(self.node_count))
+        return (*meeting, "-m", "torch.distributed.run", *nodes, _PROGRAM)

@@ -14,7 +14,7 @@ import sys
 from typing import Any
 
 from pydantic import TypeAdapter
-from reframe.core import variables
+from reframe.core import fields, variables
 from reframe.core.pipeline import RegressionTest
 from reframe.frontend import cli
 from reframe.frontend.loader import RegressionCheckLoader
@@ -55,11 +55,11 @@ def _set_variables(*arguments: Any, _inject: Any = variables.VarSpace.inject) ->
     To warn, it would look at all modules each time: a third of the time of loading.
     """
     warn = variables.user_deprecation_warning
-    variables.user_deprecation_warning = lambda *_: None
+    fields.user_deprecation_warning = variables.user_deprecation_warning = lambda *_: None
     try:
         _inject(*arguments)
     finally:
-        variables.user_deprecation_warning = warn
+        fields.user_deprecation_warning = variables.user_deprecation_warning = warn
 
 
 def main() -> None:

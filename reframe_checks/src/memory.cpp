@@ -4,6 +4,7 @@
 // It is the ceiling that MPI is judged against. Output: JSON lines as gpu_aware prints them; all rates are bytes
 // copied over time, once, though a local copy both reads and writes them.
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <functional>
 #include <memory>
@@ -31,17 +32,39 @@ struct Rate {
     std::size_t wrong = 0;
 };
 
+// Calls `work(at, part)` for parts of `bytes` bytes, each in a thread of its own where they are many.
+template <typename Work>
+void in_parts(std::size_t bytes, Work work) {
+    constexpr std::size_t least = 8 << 20, most = 16;  // threads: more would only wait for the memory
+    const std::size_t threads = std::clamp<std::size_t>(bytes / least, 1, std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, most));
+    const std::size_t part = bytes / threads / step * step;
+    std::vector<std::thread> team;
+    for (std::size_t t = 1; t < threads; ++t) team.emplace_back(work, (t - 1) * part, part);
+    work((threads - 1) * part, bytes - (threads - 1) * part);
+    for (auto &member : team) member.join();
+}
+
+void fill(void *memory, std::size_t bytes, std::uint64_t seed) {
+    in_parts(bytes, [=](std::size_t at, std::size_t part) { fill_payload(static_cast<unsigned char *>(memory) + at, part, seed, at / 8); });
+}
+
+void clear_host(void *memory, std::size_t bytes) {
+    in_parts(bytes, [=](std::size_t at, std::size_t part) { std::memset(static_cast<char *>(memory) + at, 0xff, part); });
+}
+
 // The bytes of `memory`, which holds a target between two guards, that differ: the first `bytes` of the target from the payload of
 // `seed` from `shift` bytes on, and what lies around them from what clearing left.
 std::size_t wrong_between_guards(const unsigned char *memory, std::size_t bytes, std::uint64_t seed, std::size_t shift) {
     const auto touched = [](const unsigned char *at) { return guard - static_cast<std::size_t>(std::count(at, at + guard, 0xff)); };
-    return touched(memory) + count_wrong(memory + guard, bytes, seed, shift / 8) + touched(memory + guard + bytes);
+    std::atomic<std::size_t> wrong{touched(memory) + touched(memory + guard + bytes)};
+    in_parts(bytes, [&](std::size_t at, std::size_t part) { wrong += count_wrong(memory + guard + at, part, seed, (shift + at) / 8); });
+    return wrong;
 }
 
 // Copies until `seconds` of copying are over, at least three times after one that is not timed; the best rate. Each copy
-// begins elsewhere in the source, so it changes every word of the target. It is compared whole, outside its time, while
-// that takes less than five times as long as the copies; the first and the last always are, the last into memory
-// that was cleared. Short copies follow, of which each is compared, so that a fault in every n-th copy is seen up to n = 104.
+// begins elsewhere in the source, so it changes every word of the target. It is compared whole, outside its time, while that
+// takes less time than the copies; the first and the last always are, the last into memory that was cleared. Short copies
+// follow, of which each is compared, so that a fault in every n-th copy is seen up to n = 104.
 Rate best_rate(std::size_t bytes, double seconds, const Copy &copy, const Wrong &wrong, const std::function<void()> &clear) {
     Rate rate;
     double copying = 0, comparing = 0;
@@ -53,7 +76,7 @@ Rate best_rate(std::size_t bytes, double seconds, const Copy &copy, const Wrong 
         const double start = now();
         copy(shift, bytes);
         const double copied = now();
-        if (last || turn == 0 || comparing < 5 * copying) rate.wrong += wrong(shift, bytes);
+        if (last || turn == 0 || comparing < copying) rate.wrong += wrong(shift, bytes);
         if (turn == 0 || last) continue;
         copying += copied - start;
         comparing += now() - copied;
@@ -86,10 +109,8 @@ std::size_t report(const char *kind, int from, int to, const char *buffers, std:
 }
 
 // All cores copy parts of one buffer at once, as STREAM's copy does; one core alone is what a rank of MPI has.
-std::size_t host(std::size_t bytes, double seconds, unsigned threads) {
-    const std::size_t whole = bytes / threads * threads;
-    std::vector<unsigned char> from(whole + margin), to(whole + 2 * guard);
-    fill_payload(from.data(), from.size(), 1);
+std::size_t host(std::vector<unsigned char> &from, std::vector<unsigned char> &to, double seconds, unsigned threads) {
+    const std::size_t whole = (from.size() - margin) / threads * threads;
     const Copy copy = [&](std::size_t shift, std::size_t copied) {
         const std::size_t part = copied / threads;
         std::vector<std::thread> team;
@@ -103,7 +124,7 @@ std::size_t host(std::size_t bytes, double seconds, unsigned threads) {
     };
     const Rate rate = best_rate(
         whole, seconds, copy, [&](std::size_t shift, std::size_t copied) { return wrong_between_guards(to.data(), copied, 1, shift); },
-        [&] { std::fill(to.begin(), to.end(), 0xff); });
+        [&] { clear_host(to.data(), to.size()); });
     return report(threads == 1 ? "one_core" : "all_cores", 0, 0, "H", whole, rate);
 }
 
@@ -119,14 +140,21 @@ struct Free {
 using Memory = std::unique_ptr<void, Free>;
 
 #ifdef GPU
-// From one GPU to another, or within one; peer access lets the copy go over the links between them.
-std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
+struct FreePinned {
+    void operator()(void *pointer) const { device::free_staging(pointer); }
+};
+using Pinned = std::unique_ptr<void, FreePinned>;
+
+constexpr std::size_t around = std::max(margin, 2 * guard);  // more than the bytes that are copied
+
+// From one GPU to another, or within one; peer access lets the copy go over the links between them. `host` is where the
+// payload is made and compared.
+std::size_t gpu(int from, int to, std::size_t bytes, double seconds, unsigned char *host) {
     const std::uint64_t seed = static_cast<std::uint64_t>(from) + 1;
-    std::vector<unsigned char> payload(bytes + std::max(margin, 2 * guard));
-    fill_payload(payload.data(), payload.size(), seed);
+    fill(host, bytes + margin, seed);
     device::select(from);
     Memory source(device::allocate(bytes + margin));
-    device::copy(source.get(), payload.data(), bytes + margin);
+    device::copy(source.get(), host, bytes + margin);
     int direct = 1;
     if (from != to) {
         device::check(GPU(DeviceCanAccessPeer)(&direct, from, to), "asking for peer access");
@@ -158,8 +186,8 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
     const Wrong wrong = [&](std::size_t shift, std::size_t copied) {
         std::size_t bytes_wrong = 0;
         at_target([&] {
-            device::copy(payload.data(), memory.get(), copied + 2 * guard);
-            bytes_wrong = wrong_between_guards(payload.data(), copied, seed, shift);
+            device::copy(host, memory.get(), copied + 2 * guard);
+            bytes_wrong = wrong_between_guards(host, copied, seed, shift);
         });
         return bytes_wrong;
     };
@@ -168,36 +196,30 @@ std::size_t gpu(int from, int to, std::size_t bytes, double seconds) {
     return report(kind, from, to, from == to ? "D" : "D D", bytes, rate, from == to ? device::memory_rate(from) : 0);
 }
 
-struct FreePinned {
-    void operator()(void *pointer) const { device::free_staging(pointer); }
-};
-
-// Between a GPU and pinned host memory, in one direction. The memory is that of the GPU's NUMA node, which is local to the
+// Between a GPU and pinned host memory, in both directions. The memory is that of the GPU's NUMA node, which is local to the
 // CPUs beside the GPU.
-std::size_t host_link(int index, bool to_gpu, std::size_t bytes, double seconds) {
+std::size_t host_link(int index, std::size_t bytes, double seconds, unsigned char *host) {
     const NearCpus near(device::bus_id(index));
     device::select(index);
-    constexpr std::size_t more = std::max(margin, 2 * guard);
-    std::unique_ptr<void, FreePinned> pinned(device::allocate_staging(bytes + more));
-    Memory memory(device::allocate(bytes + more));
-    char *source = static_cast<char *>(to_gpu ? pinned.get() : memory.get());
-    char *target = static_cast<char *>(to_gpu ? memory.get() : pinned.get());
-    const std::uint64_t seed = 2 * static_cast<std::uint64_t>(index) + (to_gpu ? 101 : 102);
-    std::vector<unsigned char> payload(bytes + more);
-    fill_payload(payload.data(), payload.size(), seed);
-    device::copy(source, payload.data(), payload.size());
-    const Wrong wrong = [&](std::size_t shift, std::size_t copied) {
-        device::copy(payload.data(), target, copied + 2 * guard);
-        return wrong_between_guards(payload.data(), copied, seed, shift);
-    };
-    const auto clear = [&] {
-        if (to_gpu)
-            device::clear(target, bytes + 2 * guard);
-        else
-            std::memset(target, 0xff, bytes + 2 * guard);
-    };
-    const Rate rate = best_rate(bytes, seconds, [&](std::size_t shift, std::size_t copied) { device::copy(target + guard, source + shift, copied); }, wrong, clear);
-    return report(to_gpu ? "to_gpu" : "from_gpu", index, index, to_gpu ? "H D" : "D H", bytes, rate);
+    Pinned pinned(device::allocate_staging(bytes + around));
+    Memory memory(device::allocate(bytes + around));
+    std::size_t all_wrong = 0;
+    for (bool to_gpu : {true, false}) {
+        char *source = static_cast<char *>(to_gpu ? pinned.get() : memory.get());
+        char *target = static_cast<char *>(to_gpu ? memory.get() : pinned.get());
+        const std::uint64_t seed = 2 * static_cast<std::uint64_t>(index) + (to_gpu ? 101 : 102);
+        fill(to_gpu ? pinned.get() : host, bytes + margin, seed);
+        if (!to_gpu) device::copy(source, host, bytes + margin);
+        const Copy copy = [&](std::size_t shift, std::size_t copied) { device::copy(target + guard, source + shift, copied); };
+        const Wrong wrong = [&](std::size_t shift, std::size_t copied) {
+            if (to_gpu) device::copy(host, target, copied + 2 * guard);
+            return wrong_between_guards(to_gpu ? host : reinterpret_cast<unsigned char *>(target), copied, seed, shift);
+        };
+        const auto clear = [&] { to_gpu ? device::clear(target, bytes + 2 * guard) : clear_host(target, bytes + 2 * guard); };
+        const Rate rate = best_rate(bytes, seconds, copy, wrong, clear);
+        all_wrong += report(to_gpu ? "to_gpu" : "from_gpu", index, index, to_gpu ? "H D" : "D H", bytes, rate);
+    }
+    return all_wrong;
 }
 #endif
 
@@ -210,7 +232,7 @@ int run(int argc, char **argv) {
     run_key() = payload_word(key_of_nonce() ^ static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(kernel_now() * 1e9));
     Line("start")
         .add("program", "memory")
-        .add("version", "1.2")
+        .add("version", "1.3")
         .add("nonce", nonce())
         .add("backend", device::backend)
         .add("ranks", 1)
@@ -221,13 +243,18 @@ int run(int argc, char **argv) {
     Line("rank").add("rank", 0).add("ranks", 1).add("node_rank", 0).add("host", name).add("pid", static_cast<int>(getpid())).add("cpus", cpu_list()).add("preloaded", preloaded()).print();
     if (device::count() < asked)
         throw Failure(fault::too_few_gpus, "asked for " + std::to_string(asked) + " GPUs, " + std::to_string(device::count()) + " are visible");
-    std::size_t wrong = host(bytes, 0.2, 1);
-    wrong += host(bytes, 0.2, std::max(2U, std::thread::hardware_concurrency()));
+    std::size_t wrong = 0;
+    {
+        std::vector<unsigned char> from(bytes + margin), to(bytes + 2 * guard);
+        fill(from.data(), from.size(), 1);
+        for (unsigned threads : {1U, std::max(2U, std::thread::hardware_concurrency())}) wrong += host(from, to, 0.2, threads);
+    }
 #ifdef GPU
-    for (int index = 0; index < asked; ++index)
-        for (bool to_gpu : {true, false}) wrong += host_link(index, to_gpu, bytes, 0.02);
+    Pinned pinned(asked ? device::allocate_staging(bytes + around) : nullptr);
+    auto *scratch = static_cast<unsigned char *>(pinned.get());
+    for (int index = 0; index < asked; ++index) wrong += host_link(index, bytes, 0.02, scratch);
     for (int from = 0; from < asked; ++from)
-        for (int to = 0; to < asked; ++to) wrong += gpu(from, to, bytes, 0.02);
+        for (int to = 0; to < asked; ++to) wrong += gpu(from, to, bytes, 0.02, scratch);
 #endif
     Line("end").add("wrong", wrong).add("clock_ratio", clock.ratio()).print();
     return wrong ? fault::wrong_data : 0;

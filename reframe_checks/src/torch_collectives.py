@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: MIT
 """Collectives through PyTorch, checked and timed, because users of PyTorch see these numbers.
 
-Start one process a GPU, with torchrun, mpirun or srun. Sizes and bus bandwidth are those of
-nccl-tests (doc/PERFORMANCE.md). Output: JSON lines of the kind that gpu_aware prints. Exit status:
-0 all correct, 1 wrong data, 3 number of ranks, 4 no GPU for a rank, 5 an error of PyTorch or NCCL.
+Start one process a GPU, with torchrun, mpirun or srun; ``--start`` forks those of one node after
+one import of PyTorch. Sizes and bus bandwidth are those of nccl-tests (doc/PERFORMANCE.md).
+Output: JSON lines of the kind that gpu_aware prints. Exit status: 0 all correct, 1 wrong data,
+3 number of ranks, 4 no GPU for a rank, 5 an error of PyTorch or NCCL.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
+import signal
 import socket
 import statistics
 import sys
@@ -22,7 +25,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-VERSION = "1.2"
+VERSION = "1.3"
 WRONG_DATA, WRONG_RANKS, NO_GPU, ERROR = 1, 3, 4, 5
 CODES = {WRONG_RANKS: "rank-count", NO_GPU: "too-few-gpus", ERROR: "runtime"}
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}
@@ -35,8 +38,9 @@ _PATTERN = 251
 # Patterns begin at different places in one payload, as buffers of programs are aligned.
 _ALIGNED, _SHIFTS, _CHUNK = 32, 509, 1 << 24
 _GUARD, _UNTOUCHED, _OVERWRITTEN = 32, -3.0, -2.0
-_VERIFIED, _LEAST_VERIFIED, _VERIFIED_SECONDS = 104, 4, 2.0
+_VERIFIED, _LEAST_VERIFIED, _VERIFIED_SECONDS = 104, 4, 0.2
 _BATCHES, _LEAST_ROUNDS, _BATCH_BYTES = 5, 4, 4 << 30
+_DELAY_BYTES, _DELAY_MARGIN = 256 << 20, 2
 # Looks at the kernel's clock, which counts hundredths of a second, and how far apart.
 _TICKS, _LEAST_SECONDS = 5, 1.0
 
@@ -74,6 +78,8 @@ class Job:
     payload: torch.Tensor
     """Small whole numbers without a period, more than the largest message has, and others in each
     run."""
+    delay: Delay | None
+    """None on a host without GPUs, where starting a collective is running it."""
 
     def pattern(self, rank: int, turn: int, count: int, start: int = 0) -> torch.Tensor:
         """What ``rank`` sends in a turn: each rank and turn begins elsewhere in the payload."""
@@ -82,8 +88,8 @@ class Job:
 
     def expected_sum(self, turn: int, count: int, start: int = 0) -> torch.Tensor:
         """The sum of what all ranks send in a turn."""
-        total = torch.zeros(count, device=self.device)
-        for rank in range(self.ranks):
+        total = self.pattern(0, turn, count, start).clone()
+        for rank in range(1, self.ranks):
             total += self.pattern(rank, turn, count, start)
         return total
 
@@ -103,10 +109,10 @@ class Room:
         """The message."""
         return self.whole[_GUARD:-_GUARD]
 
-    def touched(self) -> int:
+    def touched(self) -> torch.Tensor:
         """Count the elements of the guards that changed."""
         guards = torch.cat([self.whole[:_GUARD], self.whole[-_GUARD:]])
-        return int((guards != _UNTOUCHED).sum().item())
+        return (guards != _UNTOUCHED).sum()
 
 
 def key_of_run(device: torch.device) -> int:
@@ -133,15 +139,15 @@ class Operation:
     load: Callable[[int], object]
     """Prepare what this rank sends in a turn and clear the room for the result."""
     run: Callable[[], object]
-    wrong: Callable[[int], int]
+    wrong: Callable[[int], torch.Tensor]
     """Overwrite what this rank sent, and count the elements that differ from the result of a turn
-    or lie beside it and changed."""
+    or lie beside it and changed. The count stays on the device: the next turn need not wait."""
     factor: float
     """Bus bandwidth over algorithm bandwidth."""
 
 
-def _differ(got: torch.Tensor, expected: torch.Tensor) -> int:
-    return int((got != expected).sum().item())
+def _differ(got: torch.Tensor, expected: torch.Tensor) -> torch.Tensor:
+    return (got != expected).sum()
 
 
 def all_reduce(job: Job, nbytes: int) -> Operation:
@@ -157,7 +163,7 @@ def all_reduce(job: Job, nbytes: int) -> Operation:
     def load(turn: int) -> None:
         data.zero_() if turn < 0 else data.copy_(job.pattern(job.rank, turn, count))
 
-    def wrong(turn: int) -> int:
+    def wrong(turn: int) -> torch.Tensor:
         expected = torch.zeros_like(data) if turn < 0 else job.expected_sum(turn, count)
         return _differ(data, expected) + room.touched()
 
@@ -179,16 +185,16 @@ def _out_of_place(
         mine.copy_(job.pattern(job.rank, turn, len(mine)))
         out.fill_(-1)
 
-    def wrong(turn: int) -> int:
-        loaded = job.pattern(job.rank, turn, len(mine))
+    def wrong(turn: int) -> torch.Tensor:
+        wrong = sent.touched() + received.touched()
         # Of some turns nobody knows which; the others see who reads a message after its end.
-        changed = _differ(mine, loaded) if job.payload[turn] % 4 == 0 else 0
+        if os.urandom(1)[0] % 4 == 0:
+            wrong += _differ(mine, job.pattern(job.rank, turn, len(mine)))
         mine.fill_(_OVERWRITTEN)
         parts = expected(turn)
-        wrong = changed + sum(
-            _differ(*pair) for pair in zip(out.split(len(parts[0])), parts, strict=True)
-        )
-        return wrong + sent.touched() + received.touched()
+        for got, part in zip(out.split(len(parts[0])), parts, strict=True):
+            wrong += _differ(got, part)
+        return wrong
 
     return Operation(load, lambda: run(out, mine), wrong, factor)
 
@@ -312,8 +318,31 @@ OPERATIONS: dict[str, Callable[[Job, int], Operation]] = {
 }
 
 
-def timed(job: Job, operation: Operation, iterations: int) -> float:
-    """Seconds of one round of a batch, by the clock of the device."""
+class Delay:
+    """Work for a GPU while the CPU starts what is timed.
+
+    Python can take longer to start a short collective than NCCL to run it, and the GPU would wait.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._memory = torch.empty(_DELAY_BYTES, dtype=torch.uint8, device=device)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for event in (begin, end):
+            self._memory.fill_(0)
+            event.record()
+        torch.cuda.synchronize()
+        self._seconds = float(begin.elapsed_time(end)) * 1e-3
+
+    def __call__(self, seconds: float) -> None:
+        for _ in range(math.ceil(seconds / self._seconds)):
+            self._memory.fill_(0)
+
+
+def timed(job: Job, operation: Operation, iterations: int, starting: float) -> float:
+    """Seconds of one round of a batch, by the clock of the device.
+
+    ``starting`` is how many seconds Python takes to start a batch, at most.
+    """
     if job.device.type == "cpu":
         dist.barrier()
         start = time.perf_counter()
@@ -323,6 +352,9 @@ def timed(job: Job, operation: Operation, iterations: int) -> float:
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     torch.cuda.synchronize()
     dist.barrier()
+    assert job.delay
+    job.delay(starting)
+    operation.run()  # not timed: it begins when the last rank is there
     begin.record()
     for _ in range(iterations):
         operation.run()
@@ -333,12 +365,12 @@ def timed(job: Job, operation: Operation, iterations: int) -> float:
 
 def verified(operation: Operation, turns: range) -> int:
     """Run one turn after the other, each with another payload, and compare each whole."""
-    wrong = 0
+    wrong = []
     for turn in turns:
         operation.load(turn)
         operation.run()
-        wrong += operation.wrong(turn)
-    return wrong
+        wrong.append(operation.wrong(turn))
+    return int(sum(wrong).item())
 
 
 def slowest(job: Job, seconds: list[float]) -> list[float]:
@@ -356,21 +388,25 @@ def measure(job: Job, name: str, nbytes: int, *, warmup: int, iterations: int) -
 
     The last result of each batch is compared whole, outside its time. After the batches 104 turns
     follow, all compared, so that a fault in every n-th result is caught up to n = 104; fewer, but
-    at least 4, if they would take more than 2 s.
+    at least 4, if they would take more than 0.2 s, as those of 1 GiB do.
     """
     operation = OPERATIONS[name](job, nbytes)
     wrong = verified(operation, range(_LEAST_VERIFIED))
     begin = time.perf_counter()
     wrong += verified(operation, range(_LEAST_VERIFIED))
-    cost = slowest(job, [(time.perf_counter() - begin) / _LEAST_VERIFIED])[0]
+    checked = time.perf_counter()
     for _ in range(warmup):
         operation.run()
+    started = time.perf_counter()
+    cost, starting = slowest(
+        job, [(checked - begin) / _LEAST_VERIFIED, (started - checked) / warmup]
+    )
     rounds = min(iterations, max(_LEAST_ROUNDS, _BATCH_BYTES // nbytes))
     times = []
     for batch in range(-_BATCHES, 0):
         operation.load(batch)
-        times.append(timed(job, operation, rounds))
-        wrong += operation.wrong(batch)
+        times.append(timed(job, operation, rounds, _DELAY_MARGIN * rounds * starting))
+        wrong += int(operation.wrong(batch).item())
     turns = int(max(_LEAST_VERIFIED, min(_VERIFIED, _VERIFIED_SECONDS / cost)))
     wrong += verified(operation, range(_LEAST_VERIFIED, _LEAST_VERIFIED + turns))
     seconds = statistics.mean(sorted(slowest(job, times))[:-1])
@@ -399,7 +435,7 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, required=True, help="ranks that were asked for")
     parser.add_argument("--collectives", default="all_reduce", help=",".join(OPERATIONS))
     parser.add_argument("--sizes", default="1M,16M,256M,1G", help="message sizes, as in 1M,1G")
-    parser.add_argument("--warmup", type=int, default=5)
+    parser.add_argument("--warmup", type=int, default=5, help="1 or more (%(default)s)")
     parser.add_argument("--iterations", type=int, default=20)
     parser.add_argument(
         "--device", type=int, help="the GPU of every rank (default: by local rank)"
@@ -409,6 +445,9 @@ def parse_arguments(argv: list[str] | None) -> argparse.Namespace:
         choices=["nccl", "gloo"],
         default="nccl",
         help="nccl (RCCL too); gloo for host memory, on machines without GPUs (%(default)s)",
+    )
+    parser.add_argument(
+        "--start", action="store_true", help="start the ranks here, without a launcher"
     )
     parser.add_argument("--seconds", type=int, default=60, help="limit of one collective")
     return parser.parse_args(argv)
@@ -478,7 +517,7 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
     dist.init_process_group(args.backend, rank=rank, world_size=ranks, timeout=limit, **own)
     sizes = [size(text) for text in args.sizes.split(",")]
     payload = payload_of(max(sizes) // 4 + ranks, device, key_of_run(device))
-    job = Job(rank, ranks, device, payload)
+    job = Job(rank, ranks, device, payload, Delay(device) if on_gpu else None)
     clocks, begin, wrong = Clocks(device), time.monotonic(), 0
     for name in args.collectives.split(","):
         for nbytes in sizes:
@@ -490,9 +529,38 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
     return WRONG_DATA if wrong else 0
 
 
+def become_rank(ranks: int) -> int | None:
+    """Fork into the ranks, which return None; the parent returns their exit status.
+
+    A rank that fails ends the others, which would wait for it; wrong data is seen by all.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    os.environ.update(WORLD_SIZE=str(ranks), MASTER_ADDR="127.0.0.1", MASTER_PORT=port)
+    running = set()
+    for rank in range(ranks):
+        if not (pid := os.fork()):
+            os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
+            return None
+        running.add(pid)
+    status = 0
+    while running:
+        pid, how = os.wait()
+        running.discard(pid)
+        code = os.waitstatus_to_exitcode(how)
+        if code not in (0, WRONG_DATA) and status in (0, WRONG_DATA):
+            for other in running:
+                os.kill(other, signal.SIGTERM)
+        status = status or (128 - code if code < 0 else code)
+    return status
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Runs one rank."""
+    """Runs one rank, or starts all."""
     args = parse_arguments(argv)
+    if args.start and (status := become_rank(args.ranks)) is not None:
+        return status
     rank, ranks = from_environment(_RANK, 0), from_environment(_SIZE, 1)
     try:
         return run(args, rank, ranks)

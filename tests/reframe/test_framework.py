@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""How PyTorch is started: by ``torch.distributed.run``, one for each node, as published."""
+"""How PyTorch is started: by our program on one node, by ``torch.distributed.run`` on several."""
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
@@ -48,9 +49,7 @@ def job(tmp_path: Path, check: str, launcher: str = "srun") -> str:
 
 def test_one_node_needs_no_mpi(tmp_path):
     script = job(tmp_path, "framework")
-    assert (
-        f"-m torch.distributed.run --nproc_per_node 8 --standalone {PROGRAM} --ranks 8" in script
-    )
+    assert f"{PROGRAM} --start --ranks 8" in script
     assert "#SBATCH --ntasks=1\n" in script
     assert "srun" not in script
 
@@ -69,22 +68,27 @@ def test_two_nodes_meet_on_the_first(tmp_path, launcher, start):
     assert 'scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts' in script
 
 
-def test_the_program_takes_its_place_from_torchrun(tmp_path):
-    """For real on host memory, where a PyTorch is here: two processes, every result checked."""
+def with_torch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """Run the Python that has PyTorch."""
     python = python_with_torch()
     if not python:
         pytest.skip("no PyTorch is here (BUSBAR_TORCH_PYTHON names a Python that has it)")
-    done = subprocess.run(
-        [
-            *(python, "-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone"),
-            *(PROGRAM, "--ranks", "2", "--backend", "gloo", "--sizes", "1M"),
-            *("--collectives", "all_reduce,broadcast,sendrecv"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-        # PyTorch 1.13 cannot read its own default of these two under Python 3.11.
-        env=os.environ | {"PET_TEE": "1", "PET_REDIRECTS": "1"},
+    # PyTorch 1.13 cannot read its own default of these two under Python 3.11.
+    environment = os.environ | {"PET_TEE": "1", "PET_REDIRECTS": "1"}
+    return subprocess.run(
+        [python, *arguments], capture_output=True, text=True, check=False, env=environment
+    )
+
+
+@pytest.mark.parametrize("launcher", ["itself", "torchrun"])
+def test_two_ranks_check_every_result(launcher):
+    """For real on host memory, where a PyTorch is here."""
+    start = [PROGRAM, "--start"]
+    if launcher == "torchrun":
+        start = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--standalone", PROGRAM]
+    done = with_torch(
+        *(*start, "--ranks", "2", "--backend", "gloo", "--sizes", "1M"),
+        *("--collectives", "all_reduce,broadcast,sendrecv"),
     )
     # torchrun may put the rank before what it prints.
     lines = [line[line.find("{") :] for line in done.stdout.splitlines() if "{" in line]
@@ -93,14 +97,24 @@ def test_the_program_takes_its_place_from_torchrun(tmp_path):
     readings = {e.operation: e for e in events if isinstance(e, ReadingEvent)}
     assert set(readings) == {"all_reduce", "broadcast", "sendrecv"}
     assert all(e.wrong == 0 and e.value > 0 for e in readings.values())
+    assert done.returncode == 0
 
 
-def test_another_number_of_ranks_is_an_error_with_a_code():
+def test_a_rank_that_is_killed_ends_the_others():
     python = python_with_torch()
     if not python:
         pytest.skip("no PyTorch is here (BUSBAR_TORCH_PYTHON names a Python that has it)")
-    command = [python, PROGRAM, "--ranks", "2", "--backend", "gloo"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [python, PROGRAM, "--start", "--ranks", "2", "--backend", "gloo", "--sizes", "64M"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout
+        ranks = (parse(line) for line in running.stdout)
+        killed = next(event.pid for event in ranks if isinstance(event, Rank) and event.rank == 1)
+        os.kill(killed, signal.SIGKILL)
+        assert running.wait(timeout=60) == 128 + signal.SIGKILL
+
+
+def test_another_number_of_ranks_is_an_error_with_a_code():
+    done = with_torch(PROGRAM, "--ranks", "2", "--backend", "gloo")
     assert done.returncode == 3
     assert parse(done.stdout.splitlines()[-1]) == Error(
         0, "rank-count", "asked for 2 ranks, 1 started"

@@ -1,0 +1,3 @@
+from collections.abc import Callable
+
+user_deprecation_warning: Callable[..., None]
