@@ -23,6 +23,7 @@ from busbar.parse.text import BLOCK_BYTES, Source, blocks
 from busbar.parse.wrapped import wrapping
 
 MOST_JSON_BYTES = 16 << 20
+_DOCUMENT = re.compile(rb"\[?\s*\{|" + b"|".join(PICKLE))
 
 
 def collect(sources: Sequence[Source], more: Sequence[Pattern] = ()) -> list[JobOutput]:
@@ -92,7 +93,7 @@ def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
 
 def _read_json(stream: Stream, name: str) -> JobOutput | None:
     head = stream.head.lstrip()
-    if not head.startswith((b"{", *PICKLE)) or b'"event"' in head.split(b"\n", 1)[0]:
+    if not _DOCUMENT.match(head) or b'"event"' in head.split(b"\n", 1)[0]:
         return None
     pieces: list[bytes] = []
     nbytes = 0

@@ -17,8 +17,10 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, suppress
 from functools import partial
+from importlib import import_module
 from itertools import islice
 from pathlib import Path
+from types import ModuleType
 from typing import Any, BinaryIO, TypeAlias, cast
 
 from busbar.engine.documents import PICKLE
@@ -40,20 +42,33 @@ _BINARY_SHARE = 0.05
 _CONTROL = bytes(set(range(32)) - set(b"\0\t\n\r\b\f\v\x1b\x07")) + b"\x7f"
 
 
+def _zstd() -> ModuleType | None:
+    """Return the module of Python 3.14 that reads zstd, or the same one for older versions."""
+    for name in ("compression.zstd", "backports.zstd"):
+        with suppress(ImportError):
+            return import_module(name)
+    return None
+
+
 _Text: TypeAlias = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 
-
 _FORMATS = beside(__file__)
+_ZSTD = _zstd()
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], _Text]], ...] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
     (b"BZh", bz2.BZ2File),
     (b"\xfd7zXZ\0", lzma.LZMAFile),
     (b"\x5d\0\0", lzma.LZMAFile),
+    *(((b"\x28\xb5\x2f\xfd", _ZSTD.ZstdFile),) if _ZSTD else ()),
 )
+_DAMAGE = (zlib.error, lzma.LZMAError, *((_ZSTD.ZstdError,) if _ZSTD else ()))
 
 
-def named(name: Path) -> Iterator[Source]:
-    """Yield the inputs that a user names: ``-`` is standard input, a directory is its files."""
+def named(name: Path, archives: ExitStack | None = None) -> Iterator[Source]:
+    """Yield the inputs that a user names: ``-`` is standard input, a directory is its files.
+
+    Archives stay open until ``archives`` is closed; without it they are not read.
+    """
     if str(name) == STDIN:
         if sys.stdin.isatty():
             raise BusbarError(
@@ -77,7 +92,7 @@ def named(name: Path) -> Iterator[Source]:
                 hint="name the files of one job",
             )
         yield from (Source(str(f), partial(_open, f), is_optional=True) for f in files)
-    elif name.is_file() and (members := list(_members(name))):
+    elif archives and name.is_file() and (members := list(_members(name, archives))):
         yield from members
     else:
         yield Source(str(name), lambda: _open(name))
@@ -92,26 +107,31 @@ class _Bounded(io.BufferedReader):
         return super().read(nbytes)
 
 
-def _members(path: Path) -> Iterator[Source]:
+def _members(path: Path, archives: ExitStack) -> Iterator[Source]:
     """Yield the files in an archive, which are read where they are; nothing for another file."""
-    with suppress(tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, zlib.error):
-        with path.open("rb") as file:
-            head = file.read(HEAD_BYTES)
-            opener = next((each for magic, each in _OPENERS if head.startswith(magic)), None)
+    damage = tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, *_DAMAGE
+    with suppress(*damage), ExitStack() as opened:
+        file: Any = opened.enter_context(path.open("rb"))
+        head = text = file.read(HEAD_BYTES)
+        file.seek(0)
+        if opener := next((each for magic, each in _OPENERS if head.startswith(magic)), None):
+            file = opened.enter_context(opener(file))
+            text = file.read(tarfile.BLOCKSIZE)
             file.seek(0)
-            text = opener(file).read(tarfile.BLOCKSIZE) if opener else head
-        files: Iterable[tuple[str, int, Callable[[], Any]]] = ()
+        files: Iterable[tuple[str, int, Callable[[], Any]]]
         if head.startswith(b"PK\x03\x04"):
-            zipped = zipfile.ZipFile(path)
+            zipped = opened.enter_context(zipfile.ZipFile(file))
             listed = (each for each in zipped.infolist() if not each.is_dir())
             files = (
                 (each.filename, each.file_size, partial(zipped.open, each)) for each in listed
             )
         elif text.startswith(b"ustar", 257):
-            raw: Any = opener(path.open("rb")) if opener else path.open("rb")
-            tar = tarfile.TarFile(fileobj=_Bounded(raw))
+            tar = opened.enter_context(tarfile.TarFile(fileobj=_Bounded(file)))
             members = (each for each in tar if each.isreg())
             files = ((each.name, each.size, partial(tar.extractfile, each)) for each in members)
+        else:
+            return
+        archives.push(opened.pop_all())
         nbytes, most = 0, max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
         for number, (name, size, open_) in enumerate(files):
             nbytes += size
@@ -217,7 +237,7 @@ class Stream:
                 pieces.append(piece)
                 nbytes -= len(piece)
                 self._nbytes += len(piece)
-        except (EOFError, OSError, zlib.error, lzma.LZMAError) as error:
+        except (EOFError, OSError, *_DAMAGE) as error:
             self.damage = str(error).rstrip(".")
         if self._nbytes > max(BOMB_BYTES, BOMB_RATIO * self._packed.nbytes):
             raise BusbarError(

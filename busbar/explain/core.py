@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,8 +62,10 @@ def explain(
     a version is met by any that begins with it. Raises ``BusbarError`` for a file that cannot be
     read and for input in which nothing is recognised.
     """
-    with file_error("cannot be read"):
-        sources = [s for f in files for s in ([f] if isinstance(f, Source) else named(f))]
+    with ExitStack() as archives, file_error("cannot be read"):
+        sources = [
+            s for f in files for s in ([f] if isinstance(f, Source) else named(f, archives))
+        ]
         outputs = collect(sources, PATTERNS)
     outputs = [output for output in outputs if not output.empty]
     if not any(output.known for output in outputs):

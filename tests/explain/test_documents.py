@@ -18,6 +18,7 @@ import pytest
 
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
+from busbar.verdict import Verdict
 
 from .outputs import run
 
@@ -177,6 +178,41 @@ def test_archives_and_directories(tmp_path: Path) -> None:
         assert [each.id for each in found.causes] == ["gpu-out-of-memory"], name
         assert found.causes[0].rank == 3
     assert not other.exists()
+
+
+def test_archives_are_closed(tmp_path: Path) -> None:
+    (tmp_path / "job.log").write_text(OOM)
+    with tarfile.open(tmp_path / "a.tar.gz", mode="w:gz") as tar:
+        tar.add(tmp_path / "job.log", "job.log")
+    before = len(os.listdir("/proc/self/fd"))
+    explain([tmp_path / "a.tar.gz"])
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+RECORD = {"gpus": 4, "name": "AllReduce", "redop": "sum", "type": "float", "#wrong": "0"}
+
+
+@pytest.mark.parametrize("form", ["lines", "list", "indented"])
+def test_files_of_rccl_tests(form: str) -> None:
+    """Records of https://github.com/ROCm/rccl-tests/pull/93, with or without those of MPI."""
+    mpi = {} if form == "lines" else {"nodes": 2, "ranks": 4, "ranksPerNode": 2, "gpusPerRank": 1}
+    records = [
+        RECORD | mpi | {"size": size, "inPlace": way, "algBw": bw / 1.5, "busBw": bw, "time": time}
+        for size, bw in ((1 << 28, 140.0), (1 << 30, 150.0))
+        for way, time in enumerate([size / bw * 1.5e-3] * 2)
+    ]
+    lines = [json.dumps(each) for each in records]
+    indent = 1 if form == "indented" else None
+    text = "\n".join(lines) if form == "lines" else json.dumps(records, indent=indent)
+    found = run(text)
+    assert (found.operation, found.ranks) == ("all_reduce", 4)
+    assert found.nodes == (2 if mpi else None)
+    assert [each.value for each in found.readings if each.kind == "busbw"] == [140.0] * 2 + [
+        150.0
+    ] * 2
+    assert (found.verdict, found.causes) == (Verdict.UNJUDGED, ())
+    wrong = run(text.replace('"#wrong": "0"', '"#wrong": "7"'))
+    assert [each.id for each in wrong.causes] == ["nccl-wrong-data"]
 
 
 def test_a_fault_of_another_node_is_a_note() -> None:

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""The run in a ``-J`` document of nccl-tests, with the line of each fact."""
+"""The run in a ``-J`` document of nccl-tests or ``-x`` file of rccl-tests, with its lines."""
 
 from __future__ import annotations
 
 import json
 import re
 from bisect import bisect_right
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -14,6 +15,7 @@ from busbar.engine.reading import Evidence
 from busbar.parse import numbers
 from busbar.redact import kept_environment
 from busbar.tools.nccl_tests import parse
+from busbar.tools.nccl_tests.answer import signatures
 from busbar.tools.nccl_tests.options import OPTIONS, Parameters
 from busbar.tools.nccl_tests.read import TOOL_NAME, NcclTable, add_row
 
@@ -21,6 +23,12 @@ _SIZE = re.compile(r'"size"\s*:\s*\d+')
 _RATE = re.compile(r'"bus_bw"\s*:\s*[\d.eE+-]+')
 _WRONG = re.compile(r'"nwrong"\s*:\s*"?[\w.+-]+')
 _HALVES = re.compile(r'"(?:out_of_place|in_place)"\s*:\s*\{[^{}]*')
+
+
+_RECORD = re.compile(r'\[?\s*(?P<record>\{[^{}]*"busBw"[^{}]*\})')
+"""The beginning of a file of rccl-tests (https://github.com/ROCm/rccl-tests/pull/93)."""
+_OF_RCCL = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
+"""Names of rccl-tests that are no names of programs."""
 
 
 class _Places:
@@ -61,6 +69,11 @@ class _Places:
             rows.append([self._half(h) for h in _HALVES.finditer(self._text, start, end)])
         return rows
 
+    def records(self) -> Iterator[tuple[dict[str, Any], Evidence]]:
+        """Yield the records of a file of rccl-tests, each with its line."""
+        for match in _RECORD.finditer(self._text):
+            yield numbers.load_json(match["record"]), self._evidence(match, match["record"])
+
     def _half(self, half: re.Match[str]) -> Evidence:
         wrong = _WRONG.search(self._text, half.start(), half.end())
         rate = _RATE.search(self._text, half.start(), half.end())
@@ -72,9 +85,19 @@ class _Places:
 def read_document(name: str, text: str) -> JobOutput | None:
     """Return the run in the document ``text`` of the file ``name``; None for JSON of another kind.
 
+    The file of rccl-tests is a list of records, or a record on each line.
     A document that breaks off is read up to its last whole result and marked incomplete.
     Raises ``ValueError`` when nothing of it can be read, or when it has another form.
     """
+    try:
+        if _RECORD.match(text):
+            return _read_records(_Places(name, text))
+        return _read_config(name, text)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise ValueError(f"the JSON has another form: {error!r}") from error
+
+
+def _read_config(name: str, text: str) -> JobOutput | None:
     complete = True
     try:
         document = numbers.load_json(text)
@@ -83,10 +106,7 @@ def read_document(name: str, text: str) -> JobOutput | None:
         document = numbers.load_json(_mend(text))
     if not isinstance(document, dict) or "results" not in document or "config" not in document:
         return None
-    try:
-        return _read(document, _Places(name, text), complete=complete and "end_time" in document)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"the JSON has another form: {error!r}") from error
+    return _read(document, _Places(name, text), complete=complete and "end_time" in document)
 
 
 def _read(document: dict[str, Any], places: _Places, *, complete: bool) -> JobOutput:
@@ -126,6 +146,39 @@ def _read(document: dict[str, Any], places: _Places, *, complete: bool) -> JobOu
     else:
         facts.incomplete = lines[-1][-1] if lines and lines[-1] else places.nowhere
     return facts
+
+
+def _read_records(places: _Places) -> JobOutput:
+    """Return the run in a file of rccl-tests; each record is one half of a row."""
+    facts = JobOutput(files=[places.name], tool=TOOL_NAME, table_seen=True)
+    rows: dict[tuple[Any, ...], dict[bool, tuple[dict[str, Any], Evidence]]] = {}
+    for record, line in places.records():
+        key = tuple(record.get(name) for name in ("numCycle", "name", "size", "type", "redop"))
+        rows.setdefault(key, {})[bool(record["inPlace"])] = record, line
+    for halves in rows.values():
+        record, first = halves[False]
+        in_place, last = halves.get(True, (None, first))
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(record["name"])).lower()
+        name = _OF_RCCL.get(name, name)
+        facts.ranks = numbers.json_whole(record.get("ranks") or record["gpus"])
+        if not facts.names:
+            facts.names.append((name, first))
+            shown = {each: str(record.get(each, "")) for each in ("nodes", "ranks")}
+            facts.note_message("nccl.nodes", first, shown)
+        nbytes = numbers.json_whole(record["size"])
+        kind = signatures(facts.ranks).get(name) if facts.ranks > 1 else None
+        element = parse.TYPE_BYTES.get(record["type"], 1) * (kind.parts if kind else 1)
+        words = str(record["type"]), str(record["redop"]), None
+        half = _record_half(in_place) if in_place else None
+        row = parse.NcclRow(nbytes, nbytes // element, *words, _record_half(record), half)
+        add_row(facts, row, first, last)
+    return facts
+
+
+def _record_half(record: dict[str, Any]) -> parse.NcclHalf:
+    time, algbw, busbw = (numbers.json_real(record[key]) for key in ("time", "algBw", "busBw"))
+    wrong = record.get("wrong", record.get("#wrong"))
+    return parse.NcclHalf(time, algbw, busbw, _wrong(wrong))
 
 
 def _device(device: dict[str, Any]) -> Device:
@@ -169,15 +222,14 @@ def _json_row(result: dict[str, Any]) -> parse.NcclRow:
 
 
 def _json_half(half: dict[str, Any]) -> parse.NcclHalf:
-    wrong = half.get("nwrong")
-    return parse.NcclHalf(
-        numbers.json_real(half["time"]),
-        numbers.json_real(half["alg_bw"]),
-        numbers.json_real(half["bus_bw"]),
-        None
-        if wrong in (None, "N/A")
-        else parse.count_wrong(numbers.json_real(wrong), errors=False),
-    )
+    time, algbw, busbw = (numbers.json_real(half[key]) for key in ("time", "alg_bw", "bus_bw"))
+    return parse.NcclHalf(time, algbw, busbw, _wrong(half.get("nwrong")))
+
+
+def _wrong(count: Any) -> int | None:
+    if count in (None, "N/A"):
+        return None
+    return parse.count_wrong(numbers.json_real(count), errors=False)
 
 
 def _mend(text: str) -> str:
