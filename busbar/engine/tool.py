@@ -209,6 +209,17 @@ def _is_tool(directory: Path) -> bool:
 
 def _load(directory: Path) -> Tool:
     """Import the tool of a directory, and compare the files that it has with those it names."""
+    name, tool = directory.name, _imported(directory)
+    modules = {f"{each.stem}.yaml" for each in directory.glob("*.py")}  # their own tables
+    present = {each.name for each in directory.glob("*.yaml")} - modules
+    for missing in sorted({*tool.files} - present):
+        raise _incomplete(name, f"has no part {missing}, which it names in its `files`")
+    for strange in sorted(present - {*tool.files}):
+        raise _incomplete(name, f"has {strange}, but does not name it in its `files`")
+    return replace(tool, directory=directory)
+
+
+def _imported(directory: Path) -> Tool:
     name, module = directory.name, f"{_PACKAGE}.{directory.name}"
     part = "" if (directory / "__init__.py").exists() else "__init__.py"
     try:
@@ -217,7 +228,7 @@ def _load(directory: Path) -> Tool:
         if not (error.name or "").startswith(f"{module}."):
             raise
         part = (error.name or "").removeprefix(f"{module}.") + ".py"
-    except FileNotFoundError as error:
+    except FileNotFoundError as error:  # the table of a module
         part = Path(error.filename).name
     except KeyError as error:
         part = "messages.yaml"
@@ -228,13 +239,7 @@ def _load(directory: Path) -> Tool:
             raise _incomplete(name, f"is not complete: {error}") from error
     if part:
         raise _incomplete(name, f"has no part {part}")
-    modules = {f"{each.stem}.yaml" for each in directory.glob("*.py")}  # their own tables
-    present = {each.name for each in directory.glob("*.yaml")} - modules
-    for missing in sorted({*tool.files} - present):
-        raise _incomplete(name, f"has no part {missing}, which it names in its `files`")
-    for strange in sorted(present - {*tool.files}):
-        raise _incomplete(name, f"has {strange}, but does not name it in its `files`")
-    return replace(tool, directory=directory)
+    return tool
 
 
 def _incomplete(name: str, reason: str) -> BusbarError:

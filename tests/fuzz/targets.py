@@ -147,10 +147,10 @@ TARGETS = {
     "osu": Target(
         _each(
             osu.parse_banner,
-            osu.BUFFERS.match,
             osu.parse_row,
             osu.parse_setting,
-            osu.WRONG_RANKS.search,
+            *(each.match for each in osu.PATTERNS.values()),
+            osu.PATTERNS["ranks"].search,
         ),
         share=10,
     ),
@@ -158,7 +158,8 @@ TARGETS = {
         _each(
             nccl_options.parse_parameters,
             nccl_options.parse_reduced,
-            *(each.search for each in nccl_tests.PATTERNS.values()),
+            *(each.match for each in nccl_tests.PATTERNS.values()),
+            *(nccl_tests.PATTERNS[name].search for name in ("too-few", "failure")),
             nccl_tests.parse_device,
             nccl_tests.parse_row,
             nccl_tests.parse_out_of_bounds,

@@ -60,7 +60,7 @@ def test_osu_rows() -> None:
     for line in ("4194304", "# Size 1", "12 abc", "", "exit_status=0"):
         assert osu.parse_row(line) is None
     line = "# Send Buffer on DEVICE (D) and Receive Buffer on HOST (H)"
-    buffers = osu.BUFFERS.match(line)
+    buffers = osu.PATTERNS["buffers"].match(line)
     assert buffers
     assert buffers.groups() == ("D", "H")
 

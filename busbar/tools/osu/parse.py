@@ -12,6 +12,7 @@ from busbar.engine.reading import Evidence, Reading
 from busbar.engine.runs import Runs
 from busbar.engine.tool import TableReader
 from busbar.parse import numbers
+from busbar.parse.tables import beside
 from busbar.parse.text import decode
 
 
@@ -43,56 +44,21 @@ class OsuRow:
     """Whether the value has no decimals."""
 
 
-_BANNER = re.compile(
-    r"#\s*OSU\s+(?P<api>MPI|NCCL|RCCL|xCCL|OSHM|UPC\+?\+?)(?:-(?P<device>[A-Za-z]+))?\s+"
-    r"(?P<title>\S.*?)(?<!\s)\s++(?:Test\s++)?+v(?P<version>\d+(?:\.\d+)+)"
-)
+_TABLES = beside(__file__)
+PATTERNS = {name: re.compile(words) for name, words in _TABLES["expressions"].items()}
+_SETTINGS = [*map(re.compile, _TABLES["settings"])]
 SILENT = ("osu_mbw_mr", "osu_multi_lat")
 """These print the same title for buffers of the host and of GPUs."""
 _GPU_LIBRARIES = ("NCCL", "RCCL", "xCCL")
-_TITLES = {
-    "bandwidth": "osu_bw",
-    "bi-directional bandwidth": "osu_bibw",
-    "latency": "osu_latency",
-    "multi latency": "osu_multi_lat",
-    "multi-threaded latency": "osu_latency_mt",
-    "multi-process latency": "osu_latency_mp",
-    "multiple bandwidth / message rate": "osu_mbw_mr",
-    "persistent bandwidth": "osu_bw_persistent",
-    "persistent latency": "osu_latency_persistent",
-    "persistent bi-directional bandwidth": "osu_bibw_persistent",
-    "all-to-all personalized exchange latency": "osu_alltoall",
-    "all-to-allv personalized exchange latency": "osu_alltoallv",
-    "broadcast latency": "osu_bcast",
-}
-BUFFERS = re.compile(
-    r"#\s*Send Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<send>\w+)\)"
-    r" and Receive Buffer on (?:HOST|DEVICE|MANAGED)[^(]*\((?P<receive>\w+)\)"
-)
-"""The line that 5.x to 7.3 print under the title."""
-_ROW = re.compile(
-    r"\s*(?P<nbytes>\d{1,18})(?P<values>(?:\s+(?:\d+(?:\.\d+)?|-\d+\.\d+|-?(?:nan|inf))){1,12})"
-    r"(?:\s+(?P<check>Pass|Fail))?\s*$",
-    re.IGNORECASE,
-)
-_SETTINGS = (
-    re.compile(r"#\s*Size\b.*?(?:\s|\()(?P<unit>[A-Za-z]{0,5}[Bb]\w{0,4}/s\w*|[mnpu]?s|sec)\b"),
-    re.compile(r"#\s*Datatype:\s*(?P<datatype>\w+)"),
-    re.compile(
-        r"#\s*\[\s*pairs:\s*(?P<pairs>\d{1,9})\s*\]\s*\[\s*window size:\s*(?P<window>\d{1,9})\s*\]"
-    ),
-)
-WRONG_RANKS = re.compile(r"This test requires (?:exactly|at least) (?P<ranks>\w+) processes")
-"""How many processes a test says it needs, when it was started with another number."""
 
 
 def parse_banner(line: str) -> OsuBanner | None:
     """The title of a test, or None for any other line."""
-    match = _BANNER.match(line)
+    match = PATTERNS["banner"].match(line)
     if not match:
         return None
     title = re.sub(r"(?<!\s)\s++test$", "", match["title"].strip().lower())
-    test = _TITLES.get(title)
+    test = _TABLES["titles"].get(title)
     if test is None:
         test = "osu_" + re.sub(r"\W+", "_", title.removesuffix(" latency")).strip("_")
     if match["api"] in _GPU_LIBRARIES:
@@ -103,7 +69,7 @@ def parse_banner(line: str) -> OsuBanner | None:
 
 def parse_row(line: str) -> OsuRow | None:
     """A row of a table; the first value is the average or the bandwidth."""
-    row = _ROW.match(line)
+    row = PATTERNS["row"].match(line)
     if not row:
         return None
     valid = row["check"].lower() == "pass" if row["check"] else None
@@ -147,7 +113,7 @@ class OsuReader(TableReader):
             if setting.get("unit", unit) != unit:
                 wrong = f"the table is in {setting['unit']}, {banner.test} prints {unit}"
                 self.run.note_contradiction(wrong, evidence)
-        elif buffers := BUFFERS.match(text):
+        elif buffers := PATTERNS["buffers"].match(text):
             self.run.buffers = f"{buffers['send']} {buffers['receive']}"
             if "D" in self.run.buffers:
                 self.run.device = self.run.device or "GPU"
@@ -178,7 +144,7 @@ class OsuReader(TableReader):
             if banner and row:
                 _add(self.run, banner, row, Evidence(self.runs.file, number, decode(line)))
             return row is not None
-        if b"requires" in line and (needed := WRONG_RANKS.search(decode(line, 300))):
+        if b"requires" in line and (needed := PATTERNS["ranks"].search(decode(line, 300))):
             facts, evidence = self.run, Evidence(self.runs.file, number, decode(line, 300))
             facts.tool = facts.tool or "osu"
             facts.note_message("osu.ranks", evidence, needed.groupdict())
