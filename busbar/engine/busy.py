@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -35,49 +35,15 @@ from busbar.engine.verdicts import LARGE_BYTES, Judged
 from busbar.parse.busy import Busy, BusyGpu, GpuProcess
 from busbar.parse.cpulist import parse_cpu_list
 from busbar.parse.events import Rank, RankPlace
+from busbar.parse.tables import beside
 from busbar.verdict import Verdict
 
 LoadKind = Literal["cpu-busy", "cpu-quota", "gpu-busy", "gpu-throttled", "nic-busy"]
 
-_MARGIN = 0.7
-"""The record is a mean over the run; a reading is a part of it."""
-_LOST = 0.1
-"""Ranks that wait in the mean. Bands allow for less. A daemon at 1 % of a CPU costs far less."""
-_QUEUED = 2
-"""The most ranks that wait at the same time for one program of others."""
-_STARVED = 0.2
-"""Two ranks of which each gets less than this of the CPU time that it needs run at the same time
-for less than a 25th of it: no time limit allows for that."""
-_FULL = 0.9
-_STREAMING = 0.1
-"""The share of a node's CPUs from which on others can take a visible part of memory bandwidth."""
-_SATURATED = 0.25
-"""About this share of a node's cores saturates its memory: more take nothing more."""
-_ACTIVE_PERCENT = 10
-_ACTIVE_GB_PER_S = 1.0
-_TURN_US = 2000.0
-"""How long a GPU works for one process while others wait: NVIDIA's time slice is 2 ms by default
-(NVIDIA, vGPU user guide, "Changing scheduling behavior"). Beside products of large matrices copies
-of 256 MiB within an H100 took 0.8 ms longer."""
-_DRAG = 1.1
-"""How much longer than its ranks wait for a CPU a reading takes: threads of MPI wait as well, and
-caches are cold afterwards. Beside 12 spinning programs on 2 CPUs ranks waited for 96 % of a window
-that was 15,000 times too long."""
-_PAUSE_US = 20_000.0
-"""How much of one measurement a few time slices of others take, 3 to 4 ms each (Linux, EEVDF and
-CFS). Beside 32 spinning programs on 32 CPUs messages of 1.3 ms took 15 ms."""
-_SLOW_CLOCK = 0.9
-_NIC_SHARE = 0.2
-_HEADERS = 1.1
-"""Bytes on the wire for each byte of a message, at most."""
-REASONS = {
-    0x04: "power cap",
-    0x08: "hardware slowdown",
-    0x20: "heat (software)",
-    0x40: "heat (hardware)",
-    0x80: "power brake",
-}
-"""Bits of ``clocks_throttle_reasons.active``; the others are no limits of the machine."""
+_TABLES = beside(__file__)
+_TUNED: Mapping[str, float] = _TABLES["tuned"]
+REASONS: Mapping[int, str] = _TABLES["reasons"]
+"""Limits that lower the clock of a GPU, by their bits in ``clocks_throttle_reasons.active``."""
 
 
 @dataclass(frozen=True)
@@ -134,8 +100,8 @@ def _of_reading(found: Iterable[Load], reading: Reading) -> Iterator[Load]:
         if load.most_waiting is None or waited is None:
             yield load
             continue
-        lost = min(waited, load.most_waiting) * _DRAG
-        if lost >= _LOST or load.apart < 1:
+        lost = min(waited, load.most_waiting) * _TUNED["drag"]
+        if lost >= _TUNED["lost"] or load.apart < 1:
             floor = max(1 - lost, 0.0) * load.apart
             yield replace(load, floor=floor, pause_us=0.0, exact=load.apart == 1)
 
@@ -176,7 +142,7 @@ def accounts_for(
     longer = math.prod(1 / load.floor if load.floor else math.inf for load in found)
     longer += sum(load.wait_us for load in found) / operation_us
     longer += sum(load.pause_us for load in found) / measurement_us
-    return share >= (1.0 if all(load.exact for load in found) else _MARGIN) / longer
+    return share >= (1.0 if all(load.exact for load in found) else _TUNED["margin"]) / longer
 
 
 def _ratio(judged: Judged, reference: float) -> float:
@@ -199,7 +165,7 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
     lost = _lost(busy)
     together = max(1 - lost, 0.0)
     memory = _memory_share(busy, busy.node_others) if through_host else 1.0
-    in_the_mean = lost >= _LOST or memory < 1
+    in_the_mean = lost >= _TUNED["lost"] or memory < 1
     if in_the_mean or _waited(facts):
         # Ranks that do not wait leave the others fewer CPUs.
         running = 2 if (run.nodes or 1) == 1 else 1
@@ -208,12 +174,12 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
         yield Load(
             *("cpu-busy", together * memory, _cpu_summary(busy, lost), evidence),
             slows_limit=in_the_mean and run.copies is not None,
-            starves=busy.own < _STARVED * (busy.own + lost),
-            pause_us=_PAUSE_US if lost >= _LOST else 0.0,
+            starves=busy.own < _TUNED["starved"] * (busy.own + lost),
+            pause_us=_TUNED["pause-us"] if lost >= _TUNED["lost"] else 0.0,
             most_waiting=_most_waiting(busy),
-            apart=apart * (1.0 if busy.steal < _LOST else max(1 - busy.steal, 0.0)),
+            apart=apart * (1.0 if busy.steal < _TUNED["lost"] else max(1 - busy.steal, 0.0)),
         )
-    if busy.throttled >= _LOST:
+    if busy.throttled >= _TUNED["lost"]:
         yield Load(
             "cpu-quota",
             busy.own / (busy.own + busy.throttled),
@@ -221,7 +187,7 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
             f" {busy.host} from using {busy.throttled:.2g} more",
             evidence,
             slows_limit=run.copies is not None,
-            starves=busy.own < _STARVED * (busy.own + busy.throttled),
+            starves=busy.own < _TUNED["starved"] * (busy.own + busy.throttled),
         )
     if run.memory != "host":
         yield from _of_gpus(busy, _used_gpus(busy, facts), evidence)
@@ -232,7 +198,7 @@ def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iter
 def _of_ports(busy: Busy, evidence: Evidence, explained: float | None) -> Iterator[Load]:
     for nic in busy.nics:
         share = nic.gb_per_s / nic.link_gb_per_s if nic.link_gb_per_s else 0.0
-        if share >= _NIC_SHARE:
+        if share >= _TUNED["nic-share"]:
             summary = (
                 f"{nic.name} of {busy.host} carried {nic.gb_per_s:.3g} of"
                 f" {nic.link_gb_per_s:.3g} GB/s before the job sent anything"
@@ -240,7 +206,7 @@ def _of_ports(busy: Busy, evidence: Evidence, explained: float | None) -> Iterat
             yield Load("nic-busy", max(1 - share, 0.5), summary, evidence)
     carried = sum(nic.during_gb_per_s for nic in busy.nics)
     links = sum(nic.link_gb_per_s for nic in busy.nics)
-    if explained is not None and links and carried - explained >= _NIC_SHARE * links:
+    if explained is not None and links and carried - explained >= _TUNED["nic-share"] * links:
         summary = (
             f"the ports of {busy.host} carried {carried:.3g} GB/s while the job ran; it moved at"
             f" most {explained:.3g}"
@@ -266,7 +232,7 @@ def _explained(facts: JobOutput, run: Run) -> float | None:
     # A ring crosses the network once, a tree at most as often as its ranks receive.
     alone = top.kind == "busbw" and operation not in ("alltoall", "sendrecv")
     times = run.ranks / (run.ranks - 1) if alone else per_node
-    return top.value * times * _HEADERS
+    return top.value * times * _TUNED["headers"]
 
 
 def _of_gpus(busy: Busy, used: dict[int, BusyGpu], evidence: Evidence) -> Iterator[Load]:
@@ -284,7 +250,7 @@ def _of_gpus(busy: Busy, used: dict[int, BusyGpu], evidence: Evidence) -> Iterat
         summary = _gpu_summary(busy, ours, used)
         for gpu in (used[number] for number in shared if number in clocks):
             summary += f"; {_throttle_summary(busy, gpu)}"
-        wait_us = _TURN_US * max(shared.values())
+        wait_us = _TUNED["turn-us"] * max(shared.values())
         yield Load("gpu-busy", floor, summary, evidence, wait_us=wait_us)
     for number in clocks.keys() - shared.keys():
         summary = _throttle_summary(busy, used[number])
@@ -295,7 +261,7 @@ def _of_gpus(busy: Busy, used: dict[int, BusyGpu], evidence: Evidence) -> Iterat
 
 
 def _is_throttled(gpu: BusyGpu) -> bool:
-    return 0 < gpu.mhz < _SLOW_CLOCK * gpu.max_mhz
+    return 0 < gpu.mhz < _TUNED["slow-clock"] * gpu.max_mhz
 
 
 def _lost(busy: Busy) -> float:
@@ -307,11 +273,11 @@ def _lost_to_others(busy: Busy) -> float:
     waiting = busy.waiting if busy.waiting is not None else busy.job_pressure
     if waiting is None:
         # The kernel does not count. CPUs that are not full let everyone run.
-        full = busy.own + busy.others >= _FULL * busy.cpus
+        full = busy.own + busy.others >= _TUNED["full"] * busy.cpus
         return busy.others if full else 0.0
     # More ranks than CPUs wait for each other, others or not.
     by_ranks = max(busy.own + waiting - busy.cpus, 0.0)
-    return max(min(waiting - by_ranks, _QUEUED * busy.others), 0.0)
+    return max(min(waiting - by_ranks, _TUNED["queued"] * busy.others), 0.0)
 
 
 def _most_waiting(busy: Busy) -> float:
@@ -326,7 +292,7 @@ def _most_waiting(busy: Busy) -> float:
 
 def _waited(facts: JobOutput) -> list[Reading]:
     """Return the readings whose ranks waited for CPUs."""
-    return [each for each in facts.readings if (each.cpu_wait_share or 0.0) >= _LOST]
+    return [each for each in facts.readings if (each.cpu_wait_share or 0.0) >= _TUNED["lost"]]
 
 
 def _not_recorded(facts: JobOutput) -> Iterator[Load]:
@@ -354,9 +320,9 @@ def _not_recorded(facts: JobOutput) -> Iterator[Load]:
 
 
 def _memory_share(busy: Busy, others: float) -> float:
-    if not busy.node_cpus or others < _STREAMING * busy.node_cpus:
+    if not busy.node_cpus or others < _TUNED["streaming"] * busy.node_cpus:
         return 1.0
-    return max(busy.own / (busy.own + others), _SATURATED)
+    return max(busy.own / (busy.own + others), _TUNED["saturated"])
 
 
 def _cpu_summary(busy: Busy, lost: float) -> str:
@@ -366,7 +332,7 @@ def _cpu_summary(busy: Busy, lost: float) -> str:
     text += f"; {lost:.2g} ranks wait for them in the mean"
     if busy.wait is not None:
         text += f", one for {busy.wait:.0%} of its time"
-    if busy.steal >= _LOST * busy.cpus:
+    if busy.steal >= _TUNED["lost"] * busy.cpus:
         text += f"; the hypervisor takes {busy.steal:.3g} CPUs"
     if busy.runnable and busy.runnable > busy.node_cpus:
         text += f"; {busy.runnable:.2g} tasks were ready for its {busy.node_cpus} CPUs"
@@ -394,9 +360,9 @@ def _same_bus(one: str, other: str) -> bool:
 
 def _may_be_active(gpu: BusyGpu) -> bool:
     """Whether a process on a GPU used it, or nothing shows that it was idle."""
-    if gpu.percent >= _ACTIVE_PERCENT or gpu.link_gb_per_s is None:
+    if gpu.percent >= _TUNED["active-percent"] or gpu.link_gb_per_s is None:
         return True
-    return gpu.link_gb_per_s >= _ACTIVE_GB_PER_S
+    return gpu.link_gb_per_s >= _TUNED["active-gb-per-s"]
 
 
 def _gpu_summary(busy: Busy, active: Sequence[GpuProcess], used: dict[int, BusyGpu]) -> str:

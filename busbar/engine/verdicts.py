@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
 from collections import defaultdict
@@ -146,62 +145,43 @@ def judge_readings(readings: Iterable[Reading], expect: Expect) -> list[Judged]:
     return [judge_reading(each, expect) for each in readings if each.kind != "algbw"]
 
 
-class _Fastest:
-    """The fastest of the readings above each size, for tables of many thousand rows."""
-
-    def __init__(self, readings: Iterable[Reading]) -> None:
-        of_size: dict[int, Reading] = {}
-        for each in readings:
-            known = of_size.get(each.nbytes)
-            if known is None or each.value > known.value:
-                of_size[each.nbytes] = each
-        self._sizes = sorted(of_size)
-        largest_first = (of_size[nbytes] for nbytes in reversed(self._sizes))
-        self._fastest = list(itertools.accumulate(largest_first, self._faster))[::-1]
-
-    @staticmethod
-    def _faster(one: Reading, other: Reading) -> Reading:
-        return min(other, one, key=lambda r: r.nbytes / r.value)
-
-    def above(self, nbytes: int) -> Reading | None:
-        """Return the reading of a larger message that took the least time."""
-        at = bisect.bisect_right(self._sizes, nbytes)
-        return self._fastest[at] if at < len(self._sizes) else None
-
-
 def against_larger(judged: Iterable[Judged]) -> list[Judged]:
     """Return the readings; a bus bandwidth without a band is judged by those of larger messages.
 
     A message must not take much longer than a larger one of the same run.
     """
-    judged = list(judged)
-    series: dict[tuple[object, ...], list[Reading]] = defaultdict(list)
-    for each in judged:
-        if each.reading.kind == "busbw" and 0 < each.reading.value < math.inf:
-            series[each.reading.in_place, each.reading.operation].append(each.reading)
-    larger = {key: _Fastest(readings) for key, readings in series.items()}
-    found = []
-    for each in judged:
-        small = each.reading
-        others = larger.get((small.in_place, small.operation))
-        fastest = others.above(small.nbytes) if others else None
-        if each.verdict is not Verdict.UNJUDGED or small.nbytes < LARGE_BYTES or not fastest:
-            found.append(each)
-            continue
-        as_fast = small.nbytes / (fastest.nbytes / fastest.value)
-        if small.value * _LONGER < as_fast:
-            why = f"{fastest.nbytes} bytes took less time in this run"
-            low = as_fast / _LONGER
-            band = Expectation(
-                *(each.limit or as_fast, low, as_fast, as_fast),
-                path=(),
-                sources=(why,),
-                nbytes=small.nbytes,
-            )
-            found.append(replace(each, verdict=Verdict.DEGRADED, expectation=band, why=why))
-        else:
-            found.append(each)
+    found = list(judged)
+    fastest: dict[tuple[object, ...], Reading] = {}
+    """By series: of the larger messages the one that took the least time."""
+    places = sorted(range(len(found)), key=lambda at: -found[at].reading.nbytes)
+    for _, group in itertools.groupby(places, key=lambda at: found[at].reading.nbytes):
+        of_a_size = list(group)
+        for at in of_a_size:
+            found[at] = _against(found[at], fastest.get(_series(found[at].reading)))
+        for reading in (found[at].reading for at in of_a_size):
+            if reading.kind == "busbw" and 0 < reading.value < math.inf:
+                known = fastest.get(_series(reading), reading)
+                of_both = (reading, known)  # the first of equals
+                fastest[_series(reading)] = min(of_both, key=lambda each: each.nbytes / each.value)
     return found
+
+
+def _series(reading: Reading) -> tuple[object, ...]:
+    return reading.in_place, reading.operation
+
+
+def _against(judged: Judged, fastest: Reading | None) -> Judged:
+    """Judge a reading without a band by the time of a larger message."""
+    small = judged.reading
+    if judged.verdict is not Verdict.UNJUDGED or small.nbytes < LARGE_BYTES or not fastest:
+        return judged
+    as_fast = small.nbytes / (fastest.nbytes / fastest.value)
+    if not small.value * _LONGER < as_fast:
+        return judged
+    why, low = f"{fastest.nbytes} bytes took less time in this run", as_fast / _LONGER
+    limit = judged.limit or as_fast
+    band = Expectation(limit, low, as_fast, as_fast, path=(), sources=(why,), nbytes=small.nbytes)
+    return replace(judged, verdict=Verdict.DEGRADED, expectation=band, why=why)
 
 
 @dataclass(frozen=True)
@@ -241,7 +221,7 @@ def dips(judged: Iterable[Judged]) -> Iterator[Dip]:
     for each in judged:
         reading = each.reading
         if reading.kind == "busbw" and reading.nbytes >= LARGE_BYTES:
-            series[reading.in_place, reading.operation].append(each)
+            series[_series(reading)].append(each)
     for rows in series.values():
         end = max(rows, key=lambda each: each.reading.nbytes)
         last, peak = end.reading, max((each.reading for each in rows), key=lambda r: r.value)
