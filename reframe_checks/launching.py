@@ -12,38 +12,13 @@ from reframe.core.builtins import run_after, run_before, variable
 from busbar.engine.launch import NONCE
 from busbar.errors import BusbarError
 from busbar.parse import numbers
+from busbar.parse.tables import beside
 
 from .configured import Configured
 from .programs import OWN_SESSION
 
-_HOSTFILE = 'cp "${BUSBAR_HOSTFILE:?names no file of hosts}" hosts'
-_SLURM = 'scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts'
-_PBS = 'sort -u "$PBS_NODEFILE" >hosts'
-_HOSTS = {
-    "slurm": _SLURM,
-    "squeue": _SLURM,
-    "pbs": _PBS,
-    "pbspro": _PBS,
-    "torque": _PBS,
-    "lsf": 'sort -u "$LSB_DJOB_HOSTFILE" >hosts',
-    "sge": "awk '{print $1}' \"$PE_HOSTFILE\" >hosts",
-    "oar": 'sort -u "$OAR_NODEFILE" >hosts',
-    "flux": "flux hostlist --expand --delimiter='\\n' local >hosts",
-}
-"""How a job of each scheduler learns its nodes; the others leave that to the user."""
-_FORGET = (
-    'for name in "${!SLURM_@}"; do case $name in SLURM_JOB_ID | SLURM_JOBID | SLURM_CONF | '
-    'SLURM_CLUSTER*) ;; *) unset "$name" ;; esac; done'
-)
-"""Drops what the outer job asked for: srun would take it for options of the step."""
-_UNBOUND = {
-    "srun": ("--cpu-bind=none",),
-    "srun-step": ("--cpu-bind=none",),
-    "srunalloc": ("--cpu-bind=none",),
-    "flux-run": ("-o", "cpu-affinity=off"),
-    "jsrun": ("--bind=none",),
-    "alps": ("-cc", "none"),
-}
+_TABLES = beside(__file__)
+"""By scheduler and launcher: what a job script runs, and options."""
 
 
 class LaunchingMixin(Configured):
@@ -101,7 +76,7 @@ class LaunchingMixin(Configured):
         if launcher.registered_name in ("srun", "srun-step"):
             launcher.options += self.environment.srun
         if launcher.registered_name == "srun-step":
-            self.prerun_cmds = [_FORGET, *self.prerun_cmds]
+            self.prerun_cmds = [_TABLES["forget"], *self.prerun_cmds]
 
     @run_before("run", always_last=True)
     def set_trap(self) -> None:
@@ -129,7 +104,7 @@ class LaunchingMixin(Configured):
         inside = scheduler == "allocation"
         if launcher.registered_name != "mpirun" or (self.node_count == 1 and not inside):
             return
-        hosts = _HOSTS.get(scheduler, _HOSTFILE)
+        hosts = _TABLES["hosts"].get(scheduler, _TABLES["hostfile"])
         if inside:
             hosts = f"printf '%s\\n' {shlex.join(self.job.pin_nodes)} >hosts"
         self.prerun_cmds = [hosts, *self.prerun_cmds]
@@ -155,4 +130,4 @@ class LaunchingMixin(Configured):
         if name.startswith(("mpirun", "mpiexec")):
             self.job.launcher.options += ["-bind-to" if mpich else "--bind-to", "none"]
         else:
-            self.job.launcher.options += _UNBOUND.get(name, ())
+            self.job.launcher.options += _TABLES["unbound"].get(name, ())
