@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 from busbar.detect.detected import NAME
-from busbar.detect.machine import detect, match
+from busbar.detect.gather import Outputs
+from busbar.detect.machine import compose, detect, match
 from busbar.detect.write import write as write_site
 from busbar.errors import BusbarError
 from busbar.site.load import load, names, ships
@@ -16,28 +18,37 @@ from busbar.site.model import Site
 from busbar.slurm.client import cluster_name
 
 
-def default_site(output: Path, tell: Callable[[str], None]) -> str:
+def default_site(
+    output: Path, tell: Callable[[str], None], gathered: Future[Outputs] | None = None
+) -> str:
     """Return the site of this cluster, or of this machine; else write its facts below ``output``.
 
-    The site of a cluster has the cluster's name. ``tell`` prints what was chosen and why.
+    The site of a cluster has the cluster's name. ``tell`` prints what was chosen and why;
+    ``gathered`` is what the tools of this machine print, if they run already.
     """
     if cluster := cluster_name().lower():
         if cluster in names() and load(cluster).scheduler in ("slurm", "squeue"):
             tell(f"site {cluster}, by the name of this Slurm cluster")
             return cluster
-        found = _detected(output, tell, on_cluster=True)
+        found = _detected(output, tell, gathered, on_cluster=True)
         what = "only this host is tested" if load(found).scheduler == "local" else f"site {found}"
         tell(
             f"{what}: no site is named {cluster}, as this Slurm cluster is; to test the cluster,"
             f" run busbar site detect --output DIR/{cluster}, and name it with --site"
         )
         return found
-    return _detected(output, tell)
+    return _detected(output, tell, gathered)
 
 
-def _detected(output: Path, tell: Callable[[str], None], *, on_cluster: bool = False) -> str:
+def _detected(
+    output: Path,
+    tell: Callable[[str], None],
+    gathered: Future[Outputs] | None,
+    *,
+    on_cluster: bool = False,
+) -> str:
     """Return the site of this machine; on a cluster without a site, of this host alone."""
-    detected = detect()
+    detected = compose(gathered.result()) if gathered else detect()
     site = _alone(detected.site) if on_cluster else detected.site
     name = match(detected)
     if name and _has_scheduler(load(name), site.scheduler):

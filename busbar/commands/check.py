@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import argparse
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from busbar.check.reframe import ReFrame
 from busbar.check.surroundings import set_home
 from busbar.commands.declare import command
+from busbar.detect.gather import gather
 from busbar.errors import BusbarError
 
 
@@ -35,8 +37,9 @@ def check(args: argparse.Namespace) -> int:
     if args.inject and not args.image:
         raise BusbarError("needs an image", where="--inject", hint="name it with --image")
     set_home()
-    with ReFrame() as reframe:
-        # Both processes import their modules at the same time.
+    with ReFrame() as reframe, ThreadPoolExecutor(1) as pool:
+        # Both processes import their modules at the same time, beside the tools of this machine.
+        args.gathered = None if args.site else pool.submit(gather)
         from busbar.commands.check_run import started  # noqa: PLC0415
 
         return started(args, reframe)

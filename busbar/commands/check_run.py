@@ -141,7 +141,7 @@ def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: R
 
 def _site(args: argparse.Namespace) -> tuple[Path, Site]:
     """Return the file of the site and the site, detected if none is named."""
-    name = args.site or default_site(args.output, tell)
+    name = args.site or default_site(args.output, tell, args.gathered)
     return find(name), sites.load(name)
 
 

@@ -10,6 +10,7 @@ Output: JSON lines of the kind that gpu_aware prints. Exit status: 0 all correct
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import math
 import os
@@ -529,10 +530,10 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
     return WRONG_DATA if wrong else 0
 
 
-def become_rank(ranks: int) -> int | None:
-    """Fork into the ranks, which return None; the parent returns their exit status.
+def start(ranks: int, rank_main: Callable[[], int]) -> int:
+    """Fork into the ranks; return their exit status.
 
-    A rank that fails ends the others, which would wait for it; wrong data is seen by all.
+    One that fails ends the others, which would wait for it; wrong data is seen by all.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -542,7 +543,9 @@ def become_rank(ranks: int) -> int | None:
     for rank in range(ranks):
         if not (pid := os.fork()):
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
-            return None
+            status = rank_main()
+            ctypes.CDLL(None).fflush(None)  # the log of NCCL
+            os._exit(status)  # the end of Python would take a second
         running.add(pid)
     status = 0
     while running:
@@ -559,8 +562,11 @@ def become_rank(ranks: int) -> int | None:
 def main(argv: list[str] | None = None) -> int:
     """Runs one rank, or starts all."""
     args = parse_arguments(argv)
-    if args.start and (status := become_rank(args.ranks)) is not None:
-        return status
+    return start(args.ranks, lambda: one_rank(args)) if args.start else one_rank(args)
+
+
+def one_rank(args: argparse.Namespace) -> int:
+    """Runs one rank, and says why if it cannot."""
     rank, ranks = from_environment(_RANK, 0), from_environment(_SIZE, 1)
     try:
         return run(args, rank, ranks)
