@@ -133,6 +133,7 @@ bench-statistics: dev ## print the tables of docs/sweep-method.md and docs/histo
 	@$(BIN)/python -m tests.bench.simulate_nights --years $(YEARS) --steps $(STEPS) build/nights
 	@$(BIN)/python -m tests.bench.change_points build/nights
 	@$(BIN)/python -m tests.bench.drifts build/nights
+	@$(BIN)/python -m tests.bench.updates --years $(shell expr $(YEARS) / 100 + 1) --steps $(STEPS)
 
 bench: dev ## measure the run times that have a limit: busbar explain on a log of 1,024 ranks and on other texts, busbar check against its bare jobs (ARGS=)
 	@$(BIN)/python -m tests.bench.explain_large

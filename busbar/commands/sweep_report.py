@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from busbar.cluster.measure.run import SweepOutcome
-from busbar.cluster.sweep.analyse import Accusation
+from busbar.cluster.sweep.accusation import WORDS, Accusation
 from busbar.cluster.sweep.document import GoneNode, RunAccusation, SweepRun
 from busbar.cluster.sweep.rows import PairState
 from busbar.slurm.hostlist import fold
 from busbar.terminal import stdout
 from busbar.verdict import Verdict
-from busbar.words import counted, names_text
+from busbar.words import counted, grouped, names_text
 
 _SHOWN = 10
 NEXT_STEP = "test a slow node by itself: busbar check --site SITE --nodelist NODE"
@@ -28,7 +28,9 @@ def document(outcome: SweepOutcome, verdict: Verdict, output: Path) -> SweepRun:
         nodes=tuple(outcome.nodes),
         median_gb_per_s=outcome.median,
         accused=tuple(
-            RunAccusation(**vars(one), confirmed=one.id in outcome.confirmed)
+            RunAccusation(
+                **vars(one), confirmed=one.id in outcome.confirmed or one.fault != "slow"
+            )
             for one in (found.accused if found else ())
         ),
         suspects=found.suspects if found else (),
@@ -59,9 +61,12 @@ def unmeasured(outcome: SweepOutcome) -> list[str]:
 
 
 def slow_text(accused: Sequence[Accusation]) -> str:
-    """Return what is slow, for the first sentence."""
-    names = [f"{one.kind} {one.id}" for one in accused]
-    return f"{names_text(names)} {'are' if names[1:] else 'is'} slow"
+    """Return what is slow, or has another fault, for the first sentence."""
+    of = grouped((WORDS[one.fault], f"{one.kind} {one.id}") for one in accused)
+    return "; ".join(
+        f"{names_text(names)} {'are' if names[1:] else 'is'} {words}"
+        for words, names in of.items()
+    )
 
 
 def print_run(run: SweepRun, *, judged: bool) -> None:
@@ -77,7 +82,8 @@ def print_run(run: SweepRun, *, judged: bool) -> None:
         terminal.line(f"median of all pairs: {run.median_gb_per_s:.4g} GB/s")
     for one in run.accused[:_SHOWN]:
         how = "certain, confirmed" if one.confirmed else "certain"
-        terminal.line((f"{one.kind} {one.id}", "bold"), f" is slow ({how}): {one.evidence}")
+        text = f" is {WORDS[one.fault]} ({how}): {one.evidence}"
+        terminal.line((f"{one.kind} {one.id}", "bold"), text)
     for line in _lines(run):
         terminal.line(line)
     if not judged:

@@ -122,10 +122,12 @@ def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Gr
         args.deadline or 600 + 60 * rounds,
         args.limit,
         args.tolerance,
+        tuple(nic.name for nic in site.node_types[grant.partition.node_type].nics),
     )
     sweep = SweepRunner(request, grant.usable, output, tell)
     with suppress(Interrupted):
         sweep.prepare(resume=args.resume)
+        sweep.watch(grant.usable)
         program = prepare(site, grant.partition, choice_of(args), args.seconds, output)
         sweep.measure(program, grant.usable)
     with interruption.held():

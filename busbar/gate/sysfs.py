@@ -11,6 +11,7 @@ from pathlib import Path
 
 from busbar.parse import numbers
 from busbar.parse.cpulist import parse_cpu_list
+from busbar.parse.port_counters import IN_BOTH, LINK_DOWNED
 
 _VGA = 0x0300
 _CLASSES = {
@@ -20,8 +21,7 @@ _CLASSES = {
 _VENDORS = {0x10DE: "nvidia", 0x1002: "amd"}
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of PCI Express by its GT/s."""
-DOWN = "link_downed"
-_COUNTERS = (DOWN, "symbol_error", "link_error_recovery", "port_rcv_errors")
+DOWN = LINK_DOWNED.name
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,8 @@ def _rdma(root: Path) -> Iterator[PortState]:
         state = text_in(directory / "state").partition(": ")[2] or "unknown"
         physical = text_in(directory / "phys_state").partition(": ")[2]
         counts = (
-            (name, numbers.whole(text_in(directory / "counters" / name))) for name in _COUNTERS
+            (each.name, numbers.whole(text_in(directory / "counters" / each.name)))
+            for each in IN_BOTH
         )
         yield PortState(
             device if number == "1" else f"{device}/{number}",

@@ -51,11 +51,15 @@ def run_job(options: Sequence[str], nodes: Collection[str], command: Sequence[st
 
 def answering(nodes: Collection[str], seconds: float = _PROBE_S) -> set[str]:
     """Return the nodes of the job of this process that start a process."""
+    command = [*srun(nodes), "sh", "-c", "echo $SLURMD_NODENAME"]
+    return {*nodes} & {*call(command, seconds, environment_of_job()).stdout.split()}
+
+
+def environment_of_job() -> dict[str, str]:
+    """Return the environment of a step without what the job requested."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM_")}
     kept = ("SLURM_JOB_ID", "SLURM_CONF")
-    environment |= {name: os.environ[name] for name in kept if name in os.environ}
-    command = [*srun(nodes), "sh", "-c", "echo $SLURMD_NODENAME"]
-    return {*nodes} & {*call(command, seconds, environment).stdout.split()}
+    return environment | {name: os.environ[name] for name in kept if name in os.environ}
 
 
 def kill_step(number: int) -> None:

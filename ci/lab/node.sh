@@ -5,8 +5,8 @@ set -euo pipefail
 dir=$1 name=$2 nics=$3
 hostname "$name"
 mount -t tmpfs -o size=512m tmpfs /dev/shm
-# UCX reads the names of the NICs there. Otherwise /sys is that of the machine, with its control groups.
-((nics == 1)) || mount -t sysfs sysfs /sys
+# With the NICs of this node: UCX reads their names there, and a sweep their counters.
+mount -t sysfs sysfs /sys
 if [[ -d $dir/db ]]; then # with control groups, which begin at this node's own
     mount -t tmpfs tmpfs /sys/fs/cgroup
     for controller in cpuset freezer memory; do

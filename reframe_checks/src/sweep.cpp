@@ -20,6 +20,7 @@
 #include <memory>
 
 #include "buffers.hpp"
+#include "counters.hpp"
 #include "device.hpp"
 #include "support.hpp"
 
@@ -488,6 +489,7 @@ class Sweep {
         Line line("pair");
         line.add("pass", number).add("rank", rank_).add("partner", partner_);
         const bool inside = partner_ / options_.per_node == rank_ / options_.per_node;
+        const TcpSegments before = tcp_segments();
         auto pass = std::make_unique<Pass>(options_, message(inside), *memory_, number, rank_, partner_, deadline);
         try {
             const Rate rate = partner_ == rank_ ? HostLink(*memory_, static_cast<std::uint64_t>(number) << 24).run(options_.seconds) : pass->run();
@@ -498,6 +500,8 @@ class Sweep {
             renew_memory();
             line.add("gb_per_s", 0.0).add("messages", 0).add("seconds", 0.0).add("wrong", 0).add("lost", lost.what());
         }
+        const TcpSegments after = tcp_segments();
+        line.add("segments", after.sent - before.sent).add("resent", after.resent - before.resent);
         line.add("clock_ratio", clock_.ratio()).print();
     }
 

@@ -106,7 +106,7 @@ def test_a_fault_leads_from_drain_over_repairs_to_resume(tmp_path: Path) -> None
 
 
 def accused(node: str, kind: str = "node", *, confirmed: bool = True) -> RunAccusation:
-    return RunAccusation(node, kind, "0.5 GB/s", tuple(node.split("-")), "", confirmed)  # type: ignore[arg-type]
+    return RunAccusation(node, kind, "0.5 GB/s", tuple(node.split("-")), confirmed=confirmed)  # type: ignore[arg-type]
 
 
 SWEEPS: dict[str, tuple[dict[str, object], dict[str, tuple[str, str]]]] = {

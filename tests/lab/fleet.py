@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Eight nodes on two leaf switches with links of one rate, and ``busbar sweep run`` on them."""
+"""Eight nodes on leaf switches with links of one rate, and ``busbar sweep run`` on them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from .common import LAB, ROOT
 NODES = tuple(f"n{number}" for number in range(1, 9))
 RATE = 200
 """Mbit/s of a good link."""
-LEAF = 4 * RATE
-"""Mbit/s of a good uplink, which four pairs share."""
 SLOW = 5
 """A slow link has one part in so many."""
 SITE = """\
@@ -47,12 +45,14 @@ class Fleet:
     lab: Path
     directory: Path
     nics: int
+    leaf: int = 4
+    """Nodes of a leaf, whose uplink has the rate of their links."""
 
     @classmethod
-    def start(cls, directory: Path, nics: int) -> Fleet:
+    def start(cls, directory: Path, nics: int, leaf: int = 4) -> Fleet:
         """Start the cluster and shape all its links."""
-        fleet = cls(directory / "cluster", directory, nics)
-        words = ["-n", str(len(NODES)), "-g", "0", "-i", str(nics), "-l", "4"]
+        fleet = cls(directory / "cluster", directory, nics, leaf)
+        words = ["-n", str(len(NODES)), "-g", "0", "-i", str(nics), "-l", str(leaf)]
         # Its processes must not keep a lock of the caller's.
         subprocess.run([LAB / "up", *words, fleet.lab], check=True, capture_output=True)
         fleet.heal()
@@ -63,6 +63,11 @@ class Fleet:
         (site / "site.yaml").write_text(SITE.format(nics=names, rails=nics))
         return fleet
 
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """The names of the leaf switches."""
+        return tuple(f"leaf{number + 1}" for number in range(len(NODES) // self.leaf))
+
     def stop(self) -> None:
         subprocess.run([LAB / "down", self.lab], check=True)
 
@@ -71,8 +76,8 @@ class Fleet:
         for node in NODES:
             for nic in range(self.nics):
                 self.shape(node, RATE, nic)
-        for leaf in ("leaf1", "leaf2"):
-            self.shape(leaf, LEAF)
+        for leaf in self.leaves:
+            self.shape(leaf, self.leaf * RATE)
 
     def shape(self, name: str, mbit: int, nic: int = 0) -> None:
         words = [LAB / "shape", self.lab, name, f"{mbit}mbit", str(nic)]
@@ -82,7 +87,7 @@ class Fleet:
     def slow(self, *links: tuple[str, int]) -> Iterator[None]:
         """Make links slow for a while: node or leaf, and NIC."""
         for name, nic in links:
-            self.shape(name, (LEAF if name.startswith("leaf") else RATE) // SLOW, nic)
+            self.shape(name, RATE * (self.leaf if name in self.leaves else 1) // SLOW, nic)
         try:
             yield
         finally:
@@ -97,12 +102,13 @@ class Fleet:
         )
         return done.stdout
 
-    def sweep(self, output: Path, *options: object, rounds: int = 5) -> Sweep:
-        """Start a sweep on the head."""
+    def sweep(self, output: Path, *options: object, rounds: int = 5, limit: bool = True) -> Sweep:
+        """Start a sweep on the head; without a limit, nodes are compared with each other."""
         words: Sequence[object] = (
             *(LAB / "run", self.lab, sys.executable, "-m", "busbar", "sweep", "run", "--json"),
             *("--site", self.directory / "fleet", "--output", output, "--rounds", rounds),
-            *("--limit", RATE * self.nics / 8000, "--tolerance", "0.4", *options),
+            *(("--limit", RATE * self.nics / 8000, "--tolerance", "0.4") if limit else ()),
+            *options,
         )
         process = subprocess.Popen(
             [str(word) for word in words],

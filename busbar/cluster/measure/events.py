@@ -45,6 +45,9 @@ class PairRate:
     """Why the pass did not come to its end; empty if it did."""
     clock_ratio: FiniteFloat = 1
     """The clock of the rate over that of the kernel."""
+    segments: int = 0
+    """What TCP of the node sent in this time, and what of it again."""
+    resent: int = 0
 
 
 @dataclass(frozen=True)

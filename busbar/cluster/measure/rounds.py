@@ -33,6 +33,8 @@ _LOOKS, _LOOK_S = 20, 3
 _MOST_LOG = 1 << 20
 _LOOK_AFTER_S, _SHORT_PROBE_S = 8, 10
 """When nodes that have not started are asked, and how long: a dead one is named in 20 seconds."""
+_FEWEST_SEGMENTS = 200
+"""Of TCP in one pass: with fewer, the data went another way."""
 _LATE = "no answer before the deadline"
 Group = tuple[str, ...]
 """The nodes that measure together: a pair, or one that measures its own links."""
@@ -94,6 +96,15 @@ def outcome(
     if silent or any(answer.lost == _LATE for answer in answers):
         return PairState.TIMEOUT, None
     return (PairState.ERROR if answers else PairState.SKIPPED), None
+
+
+def resent(ends: Sequence[Sequence[PairRate | None]]) -> tuple[float, ...] | None:
+    """Return the share of its segments that each end sent again; None if few went by TCP."""
+    segments = [sum(answer.segments for answer in end if answer) for end in ends]
+    again = [sum(answer.resent for answer in end if answer) for end in ends]
+    if min(segments) < _FEWEST_SEGMENTS:
+        return None
+    return tuple(round(more / every, 6) for more, every in zip(again, segments, strict=True))
 
 
 def arrived(ends: Sequence[Sequence[PairRate | None]]) -> tuple[float, ...]:
@@ -222,12 +233,12 @@ class Rounds:
         measured = [group for group in groups if group not in again]
         found_by_pass = [*answers, *({} for _ in passes[len(answers) :])]
         self._store.add(
-            MeasuredPair(number, group[0], group[-1], one.name, rate, state, rates)
+            MeasuredPair(number, group[0], group[-1], one.name, rate, state, rates, lost)
             for group in measured
             for one, found in zip(passes, found_by_pass, strict=True)
             for ends in [[[found.get(key) for key in end] for end in one.ends(group)]]
             for state, rate in [outcome(ends, silent.intersection(group), self.gone)]
-            for rates in [arrived(ends) if rate else None]
+            for rates, lost in [(arrived(ends), resent(ends)) if rate and number else (None, None)]
         )
         if number:
             slow = f", {len(silent)} nodes did not answer" if silent else ""

@@ -5,20 +5,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
+from busbar.cluster.measure.counters import CounterRead
 from busbar.cluster.measure.program import Program
 from busbar.cluster.measure.rounds import RoundLimits, Rounds, SweepTimes
 from busbar.cluster.measure.store import CannotWriteError, Store
-from busbar.cluster.sweep.analyse import TOLERANCE, Accusation, Analysis, analyse
+from busbar.cluster.sweep.accusation import Accusation
+from busbar.cluster.sweep.analyse import TOLERANCE, Analysis, analyse
 from busbar.cluster.sweep.inside import READINGS, judge_inside
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.limits import inside_of_site, of_limit, of_site
 from busbar.cluster.sweep.plan import plan
+from busbar.cluster.sweep.ports import port_faults
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, Results
 from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
+from busbar.parse.port_counters import growth
 from busbar.site import Site
 from busbar.slurm.topology import SwitchTopology
 from busbar.verdict import Verdict
@@ -29,7 +33,7 @@ LOG = "srun.log"
 #   lab     pytest tests/lab/test_sweep.py, on links that are shaped
 #   method  part of the method
 _PARTNERS = 3  # method: good nodes that confirm each accusation
-_SECOND_PASSES = 5  # paths: passes of suspects, of which most need one
+_SECOND_PASSES = 3  # paths: passes of suspects, of which most need one
 _AT_TIMES = 0.5  # lab: share of the median below which a node is slow at times, by packet loss
 _OFTEN = 3  # lab: so many such readings are no coincidence
 _LAUNCH_S = 300  # method: limit for the start of all ranks
@@ -48,6 +52,8 @@ class SweepRequest:
     limit: float | None = None
     """GB/s between two nodes with all NICs; None takes the band of the site."""
     tolerance: float = TOLERANCE
+    nics: tuple[str, ...] = ()
+    """Names of the NICs that the site has for these nodes."""
 
 
 @dataclass
@@ -147,6 +153,8 @@ class SweepRunner:
         self._show = show
         self._plan: list[PlannedPair] = []
         self._rounds: Rounds | None = None
+        self._before: CounterRead | None = None
+        self._grown: Mapping[str, Mapping[str, int]] = {}
 
     def prepare(self, *, resume: bool) -> None:
         """Write the plan, or load that of the sweep to resume."""
@@ -160,6 +168,10 @@ class SweepRunner:
         request = self._request
         self._plan = plan(self.outcome.nodes, request.topology, request.rounds, request.seed)
         self._store.begin(self._plan)
+
+    def watch(self, nodes: Sequence[str]) -> None:
+        """Begin to read the counters of ports, which :meth:`measure` reads again at its end."""
+        self._before = CounterRead(nodes)
 
     def measure(self, program: Program, nodes: Sequence[str]) -> None:
         """Measure on the nodes of the job; :meth:`conclude` must follow, whatever happens."""
@@ -181,6 +193,11 @@ class SweepRunner:
             self._phases(rounds)
         except CannotWriteError as error:
             rounds.stopped = str(error)
+        if self._before:
+            left = [node for node in nodes if node not in rounds.gone]
+            before, after = self._before.result(), CounterRead(left).result()
+            both = before.keys() & after.keys()
+            self._grown = {node: growth(before[node], after[node]) for node in both}
 
     def conclude(self, ended_by: str = "") -> SweepOutcome:
         """End the step, and analyse what there is. ``ended_by`` is a signal."""
@@ -193,7 +210,9 @@ class SweepRunner:
         self.outcome.rows = self._store.rows
         self.outcome.left = [row for row in self._plan if not self._store.finished(row)]
         if self._store.rows:
-            self.outcome.analysis = self._analysis()
+            found = self._analysis()
+            ports = port_faults(self._grown, self._request.nics)
+            self.outcome.analysis = replace(found, accused=(*found.accused, *ports))
         return self.outcome
 
     def _phases(self, rounds: Rounds) -> None:

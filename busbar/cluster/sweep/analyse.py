@@ -13,15 +13,17 @@ Each NIC is judged on its own, and all NICs at once. Then the findings are put t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from statistics import median
 from typing import Literal
 
 import numpy as np
 
+from busbar.cluster.sweep.accusation import Accusation
 from busbar.cluster.sweep.inside import Inside, judge_inside
 from busbar.cluster.sweep.judge_pairs import Judge, JudgedPairs, Least
+from busbar.cluster.sweep.loss import lossy, with_loss
 from busbar.cluster.sweep.readings import Readings, readings
 from busbar.cluster.sweep.rows import MeasuredPair, Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
@@ -30,7 +32,6 @@ from busbar.slurm.hostlist import fold
 from busbar.slurm.topology import SwitchTopology
 from busbar.words import grouped
 
-Kind = Literal["node", "nic", "link", "uplink"]
 # The constants: value, meaning, and how to see what another value costs.
 #   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep-method.md
 #   method  part of the method, with the reason above
@@ -39,23 +40,6 @@ _SMALLEST_LEAF = 3  # method: nodes of a leaf that can be slow as a whole
 _MOST_OF_LEAF = 0.75  # fleets: accused nodes of such a leaf; the others are suspects
 _FEWEST_SUSPECT_LINKS = 50  # fleets: links to measure again, the slowest first
 _MOST_SUSPECT_LINKS = 0.1  # fleets: the same by node
-
-
-@dataclass(frozen=True)
-class Accusation:
-    """Something that a sweep proves slow."""
-
-    id: str
-    """``NODE``, ``NODE/NIC``, ``NODE/LINK`` for a link inside the node, ``NODE-NODE`` (a link),
-    the name of a leaf switch (its uplinks), or ``LEAF-LEAF`` (the only path between leaves)."""
-    kind: Kind
-    """What it is; docs/sweep-method.md explains each."""
-    evidence: str
-    """The readings that prove it, in one sentence."""
-    nodes: tuple[str, ...] = ()
-    """The nodes whose jobs it slows down."""
-    direction: Literal["", "sending", "receiving"] = ""
-    """The only slow direction, as far as the readings tell."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,6 +137,8 @@ class _Analyser:
         nodes = {end: text for end, text in nodes.items() if end not in doubtful}
         accused = [*self._collapsed(nodes, leaves), *nics, *self._links(nodes), *self._uplinks()]
         accused = _directed(accused, results.between, self._alike)
+        loss = lossy(results.between)
+        accused = with_loss(accused, loss.accused)
         known = {one.id for one in accused}
         accused += [
             Accusation(one.id, one.kind, one.evidence, (one.node,))
@@ -175,7 +161,7 @@ class _Analyser:
         return Analysis(
             accused=tuple(accused),
             suspects=(
-                *self._suspects(set(nodes), doubtful),
+                *self._suspects(set(nodes), doubtful, loss.suspects),
                 *(SuspectPair(node, node) for node in inside.again),
             ),
             unmeasured=(*unmeasured(self._readings, planned), *inside.unmeasured),
@@ -312,9 +298,12 @@ class _Analyser:
     def _named(self, *ends: int) -> tuple[str, ...]:
         return tuple(self._names[end] for end in ends)
 
-    def _suspects(self, accused: set[int], doubtful: set[int]) -> list[SuspectPair]:
+    def _suspects(
+        self, accused: set[int], doubtful: set[int], lossy: Collection[str]
+    ) -> list[SuspectPair]:
         """Return what to measure again: suspects with good nodes, and links several times."""
         suspects = doubtful | {end for judged in self._judged.values() for end in judged.suspects}
+        suspects |= {end for end, node in enumerate(self._names) if node in lossy}
         bad = suspects | accused | {end for one in self._judged.values() for end in one.nodes}
         good = [end for end in self._measured_nodes() if end not in bad]
         met = [

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from busbar.cluster.sweep.analyse import Accusation, Analysis
+from busbar.cluster.sweep.accusation import Accusation
+from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.second_pass import SuspectPair
 from busbar.document import read_document
 from busbar.verdict import Verdict
@@ -18,7 +19,8 @@ class RunAccusation(Accusation):
     """Something that ``busbar sweep run`` proves slow."""
 
     confirmed: bool = False
-    """Whether it was slow again when it was measured again, a node with good nodes."""
+    """Whether it was slow again when it was measured again, a node with good nodes, or counters
+    prove it."""
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ _REPEATS = 3  # fleets: estimates, each without the ends that the one before fou
 _CROWDED = 0.5  # paths: share of a leaf's nodes that must cross at once to fill its uplinks
 MINORITY = 0.1  # method: share of slow ends beyond which they may be another kind of node
 _APART = 4  # paths: distance of two generations by the scatter of both
+_UNSURE = 3  # lab: distance of generations by the tolerance, if nodes have one inner pair each
 _ODD = 0.2  # paths: share of a leaf's nodes that may be slower or faster than its generation
 _MOST_ODD = 0.05  # paths: the same of the fleet; of more, generations are mixed on leaves
 
@@ -136,9 +137,11 @@ def _load(pairs: Pairs, crossing: Bools, leaf: Ints) -> Floats:
 
 def _generations(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Ints:
     """Return the generation of each end by its pairs inside leaves, the slowest first."""
-    score, _ = scores(pairs.where(~crossing).once())
+    score, readings = scores(pairs.where(~crossing).once())
     known = np.isfinite(score)
-    steps = _steps(score[known], cut, MINORITY * len(np.union1d(pairs.a, pairs.b)))
+    # On leaves of two, both ends have the same reading, which hides how far readings scatter.
+    nearest = -cut / 2 if (readings > 1).any() else -_UNSURE * cut
+    steps = _steps(score[known], nearest, MINORITY * len(np.union1d(pairs.a, pairs.b)))
     generation = np.searchsorted(steps, np.where(known, score, np.inf), side="right")
     found, odd = generation.copy(), 0
     for one in np.unique(leaf[leaf >= 0]).tolist() if len(steps) else ():
@@ -150,11 +153,11 @@ def _generations(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Ints:
     return found if odd <= _MOST_ODD * known.sum() else generation
 
 
-def _steps(values: Floats, cut: float, least: float) -> list[float]:
+def _steps(values: Floats, nearest: float, least: float) -> list[float]:
     """Return where the values of one generation end and those of the next begin.
 
     The best step leaves the least variance on both sides (Otsu's method). It counts if each side
-    is too large for a fault, and if they are further apart than they scatter.
+    is too large for a fault, and if they are further apart than they scatter and ``nearest``.
     """
     if len(values) <= 2 * max(2.0, least):
         return []
@@ -167,11 +170,11 @@ def _steps(values: Floats, cut: float, least: float) -> list[float]:
     at = int(np.argmax((means[1] - means[0]) ** 2 * below * (len(level) - below))) + 1
     low, high = ordered[:at], ordered[at:]
     apart = float(np.median(high) - np.median(low))
-    farther = max(-cut / 2, _APART * (scatter_of(low) + scatter_of(high)))
+    farther = max(nearest, _APART * (scatter_of(low) + scatter_of(high)))
     if min(len(low), len(high)) <= max(2.0, least) or apart < farther:
         return []
     step = float(np.median(high) + np.median(low)) / 2
-    return [*_steps(low, cut, least), step, *_steps(high, cut, least)]
+    return [*_steps(low, nearest, least), step, *_steps(high, nearest, least)]
 
 
 def _over_slow_uplinks(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Bools:

@@ -55,7 +55,7 @@ _StateOrNew = Annotated[
     PairState,
     BeforeValidator(lambda v: _STATES.get(v, PairState.ERROR) if v and isinstance(v, str) else v),
 ]
-_LEFT_OUT = {"b": None, "nic": None, "gb_per_s": None, "arrived": None}
+_LEFT_OUT = {"b": None, "nic": None, "gb_per_s": None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,8 @@ class MeasuredPair:
     state: _StateOrNew
     arrived: tuple[float, ...] | None = None
     """What arrived at ``a`` and at ``b``, in GB/s, if both are known."""
+    resent: tuple[float, ...] | None = None
+    """The share of its segments of TCP that ``a`` had to send again, and ``b``."""
 
     @property
     def inside(self) -> bool:
@@ -101,8 +103,9 @@ class MeasuredPair:
     def line(self) -> str:
         """Return the row as a line of JSON, with its newline."""
         pair = {"round": self.round, "a": self.a, "b": self.b or None, "nic": self.nic}
-        ends = {"arrived": self.arrived} if self.arrived else {}
-        return json.dumps({**pair, "gb_per_s": self.gb_per_s, "state": self.state, **ends}) + "\n"
+        ends = {"arrived": self.arrived, "resent": self.resent}
+        known = {name: value for name, value in ends.items() if value}
+        return json.dumps({**pair, "gb_per_s": self.gb_per_s, "state": self.state, **known}) + "\n"
 
 
 @dataclass(frozen=True)

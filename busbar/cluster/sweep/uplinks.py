@@ -30,6 +30,7 @@ from busbar.cluster.sweep.localise import (
 #   method  part of the method, with the reason above
 PATH = 2  # method: leaves with one path between them
 _LEAST_PAIRS = 2  # method: crossing pairs of a leaf in a round, so that it is not one node
+_HALF = 0.5  # lab: by how much less inner pairs must be slow than crossing ones (logarithms)
 
 
 @dataclass(frozen=True)
@@ -110,8 +111,17 @@ def _best_of_rounds(pairs: Pairs, leaf: Ints, slow: Bools) -> tuple[Ints, Floats
 
 
 def _inner_is_well(pairs: Pairs, leaf: Ints, cut: float) -> Bools:
-    """Return the leaves whose inner pairs are not slow, or were not measured."""
+    """Return the leaves whose inner pairs are not slow, or were not measured.
+
+    A small leaf has few inner pairs. If those with several leaves are fast, or far slower, its
+    nodes are well enough.
+    """
     pairs = pairs.once()
-    inner = (leaf[pairs.a] == leaf[pairs.b]) & (leaf[pairs.a] >= 0)
-    found, _ = best_of(leaf[pairs.a[inner]], pairs.rate[inner], int(leaf.max()) + 1)
-    return ~(found < cut)
+    count, ends = int(leaf.max()) + 1, (leaf[pairs.a], leaf[pairs.b])
+    inner = (ends[0] == ends[1]) & (ends[0] >= 0)
+    outer = (ends[0] != ends[1]) & (np.minimum(*ends) >= 0)
+    inside, _ = best_of(ends[0][inner], pairs.rate[inner], count)
+    leaves = np.concatenate([end[outer] for end in ends])
+    outside, _ = best_of(leaves, np.tile(pairs.rate[outer], 2), count)
+    elsewhere = (outside >= cut) | (inside > _HALF * outside)
+    return ~(inside < cut) | (elsewhere & (len(np.unique(leaves)) > PATH))
