@@ -23,6 +23,8 @@ from busbar.parse.text import BLOCK_BYTES, Source, blocks
 from busbar.parse.wrapped import wrapping
 
 MOST_JSON_BYTES = 16 << 20
+END_BYTES = 1 << 12
+"""What is kept of either end of a file."""
 _DOCUMENT = re.compile(rb"\[?\s*\{|" + b"|".join(PICKLE))
 
 
@@ -83,9 +85,13 @@ def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
         steps = Steps(source.name, patterns(tuple(more)), source.first)
         if is_document(stream.head.decode("utf-8", "replace")):
             return steps.finish()
+        head = last = b""
         for number, block in blocks(stream, source.first):
-            steps.block(number, unwrap(block) if unwrap else block)
+            text = unwrap(block) if unwrap else block
+            head, last = head or text[:END_BYTES], text or last
+            steps.block(number, text)
         runs = steps.finish()
+    runs[-1].ends[source.name] = (head + b"\n" + last[-END_BYTES:]).decode("utf-8", "replace")
     if stream.damage:
         runs[-1].damage[source.name] = stream.damage
     return runs

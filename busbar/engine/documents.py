@@ -78,10 +78,17 @@ def _loki(document: Mapping[str, Any], _: str) -> Iterator[str]:
         for value in stream["values"]
     ]
     for micros, labels, line in sorted(found, key=lambda each: each[0]):
-        names = (labels.get(key) for key in ("node_name", "host", "instance", "pod"))
-        host = next(filter(None, names), "")
+        host = _first(labels, "node_name", "host", "hostname", "instance", "pod")
+        program = _first(labels, "container", "app", "unit", "job") or "loki"
         time = datetime.fromtimestamp(micros * 1e-6, UTC)
-        yield f"{time:%Y-%m-%dT%H:%M:%SZ} {f'{host} ' if host else ''}{line}"
+        place = f"{host} {program}: " if host else ""
+        yield f"{time:%Y-%m-%dT%H:%M:%SZ} {place}{line}"
+
+
+def _first(labels: Mapping[str, Any], *names: str) -> str:
+    """Return the first label that there is, as one word."""
+    found = next((str(labels[name]) for name in names if labels.get(name)), "")
+    return re.sub(r"[^\w.-]", "-", found)
 
 
 def _kubernetes(document: Mapping[str, Any], _: str) -> Iterator[str]:
@@ -89,13 +96,16 @@ def _kubernetes(document: Mapping[str, Any], _: str) -> Iterator[str]:
     for each in document["items"]:
         if "involvedObject" in each:
             time = each.get("lastTimestamp") or ""
-            yield f"{time} {each['type']} {each['reason']} {each.get('message', '')}"
+            node = each.get("source", {}).get("host") or each["involvedObject"].get("name", "")
+            place = f"{node} kubernetes: " if node else ""
+            yield f"{time} {place}{each['type']} {each['reason']} {each.get('message', '')}"
         for status in each.get("status", {}).get("containerStatuses", ()):
             for state in (status.get("state", {}), status.get("lastState", {})):
                 if ended := state.get("terminated"):
-                    name = each["metadata"]["name"]
+                    name, node = each["metadata"]["name"], each.get("spec", {}).get("nodeName")
                     reason, code = ended.get("reason"), ended["exitCode"]
-                    yield f"{ended.get('finishedAt')} {name} Reason: {reason} Exit Code: {code}"
+                    place = f"{node or name} kubelet: {name}"
+                    yield f"{ended.get('finishedAt')} {place} Reason: {reason} Exit Code: {code}"
 
 
 def _slurm(document: Mapping[str, Any], _: str) -> Iterator[str]:

@@ -96,7 +96,16 @@ _KNOWN = (
     *("commands", "readings"),
 )
 """Fields of which each shows that something was recognised."""
-_FIRST_SEEN = ("around", "places", "rings", "transport_lines", "paths", "reports", "devices")
+_FIRST_SEEN = (
+    "around",
+    "places",
+    "ends",
+    "rings",
+    "transport_lines",
+    "paths",
+    "reports",
+    "devices",
+)
 _ALL_SEEN = (
     *("transports", "commands", "events", "malformed", "contradictions", "launches"),
     *("single_starts", "variables_dropped"),
@@ -152,6 +161,8 @@ class JobOutput:
     """By kind: the first message that is kept in context, and the lines around it."""
     places: dict[str, Evidence] = field(default_factory=dict)
     """By kind: the line of a help text that names the node of the first message."""
+    ends: dict[str, str] = field(default_factory=dict)
+    """By file: its first and last lines, which show when it was written."""
     environment: dict[str, dict[str, Evidence]] = field(default_factory=dict)
     """Variables that the output shows, each value with the first line."""
     rings: dict[int, tuple[Ring, Evidence]] = field(default_factory=dict)

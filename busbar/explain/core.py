@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -30,6 +29,7 @@ from busbar.engine.verdicts import Judged
 from busbar.errors import BusbarError, file_error
 from busbar.explain import notes as note_rules
 from busbar.explain.catalog import CAUSES, hidden_by
+from busbar.explain.elsewhere import elsewhere
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains, Finding, finding
@@ -135,11 +135,9 @@ def _explanation(
     findings = [finding for rule in RULES for finding in rule(context)]
     findings += () if judgement.banded else unjudged(context)
     findings += asked_versions(context, asked)
-    elsewhere = [each for each in findings if _is_of_another_node(each, context)]
-    findings = [each for each in findings if each not in elsewhere]
-    notes += [
-        Note("other-node", f"{each.id}: {each.summary}", each.evidence) for each in elsewhere
-    ]
+    apart = [(each, elsewhere(each, context)) for each in findings]
+    findings = [each for each, note in apart if not note]
+    notes += [note for _, note in apart if note]
     outcome = judgement.verdict(
         verdict or (None if facts.readings else _measured(facts)),
         [finding.effect for finding in findings],
@@ -245,17 +243,7 @@ def _measured(facts: JobOutput) -> Verdict:
     return Verdict.UNJUDGED
 
 
-def _is_of_another_node(found: Finding, context: Context) -> bool:
-    """Return whether the kernel of a node without a process of the run logged what was found."""
-    hosts = {host.split(".")[0] for host in context.facts.hosts}
-    kernel = [line for line in found.evidence if _KERNEL.search(line.text)]
-    places = {context.place(line).host.split(".")[0] for line in kernel}
-    elsewhere = kernel == [*found.evidence] and not places & {*hosts, ""}
-    return bool(kernel and hosts) and elsewhere and len(context.facts.files) > 1
-
-
 # ---- the findings that explain the verdict
-_KERNEL = re.compile(r"\bkernel:|\bNVRM: ")
 _CONSEQUENCES = ("timeout", "fabric-timeout", "peer-unreachable", "rank-died", "rank-silent")
 """Causes that others can bring about, on other ranks or at the end."""
 

@@ -133,6 +133,8 @@ def _cause(cause: Cause, out: Terminal, verbose: bool, *, first: bool, told: str
     out.line(f"cause {cause.id} ({cause.confidence}){what}", style="bold", wraps=True)
     for line in cause.evidence if verbose else cause.evidence[:1]:
         _evidence(line, cause.summary, out, whole=verbose)
+    if before := cause.details.get("before"):
+        out.line(f"  before: {redact(before)}", style="dim", wraps=True)
     for after in cause.consequences:
         when = f" at {after.time[-8:]}" if after.time else ""
         out.line(f"  consequence {after.id}{when}: {redact(after.summary)}", wraps=True)

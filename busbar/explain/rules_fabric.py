@@ -10,7 +10,7 @@ from busbar.engine.identify import gpu_models
 from busbar.engine.reading import Evidence
 from busbar.explain.catalog import cause
 from busbar.explain.rails import crossings
-from busbar.explain.rules import Context, Finding, degraded, failure, finding
+from busbar.explain.rules import Context, Explains, Finding, degraded, failure, finding
 from busbar.parse import numbers
 from busbar.site.family import Instance
 from busbar.site.load import family_named
@@ -232,6 +232,18 @@ def plugin(context: Context) -> Finding | None:
     if whole := _complete(context):
         return degraded("the log is complete and has no line of NET/OFI", whole, certain=False)
     return None
+
+
+@cause("ofi-tree-stalled", fatal=True, hides=["timeout"])
+def tree_stalled(context: Context) -> Finding | None:
+    """A run over the plugin ended after ranks connected all rings, and no rank all trees."""
+    facts = context.facts
+    connected = {seen["shape"]: seen for seen in facts.seen("nccl.connected")}
+    over_plugin = any("Libfabric" in way for way in facts.transports)
+    if facts.readings or _complete(context) or [*connected] != ["rings"] or not over_plugin:
+        return None
+    summary = "all rings are connected, and no rank has connected its trees"
+    return finding(summary, connected["rings"], certain=False, explains=Explains.FAILURE)
 
 
 @cause("ofi-topology-file-missing")

@@ -7,6 +7,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import chain
+from typing import Any
 
 from busbar.engine.job_output import JobOutput, Occurrence
 from busbar.engine.reading import Evidence
@@ -65,8 +66,17 @@ def raised(context: Context) -> Finding | None:
         ended = {each["rank"] for each in facts.seen("torch.watchdog")}
         others = counted(len(ended), "rank") if ended else "others"
         summary += f"; {others} waited for it until the watchdog ended them{until}"
+    details = _before(context, own.evidence.file, place.rank)
     lines = own.evidence, follows[0].evidence
-    return failure(summary, *lines, certain=False, hides=_BROUGHT_ABOUT)
+    return failure(summary, *lines, certain=False, hides=_BROUGHT_ABOUT, **details)
+
+
+def _before(context: Context, file: str, rank: int | None) -> dict[str, Any]:
+    """Return what a rank printed last before the first failure."""
+    around = context.facts.around.get("died.message", [])
+    earlier = (line for line in around if line.line < around[0].line and line.file == file)
+    own = (line for line in earlier if rank is not None and context.place(line).rank == rank)
+    return {"before": line.text.strip()} if (line := next(own, None)) else {}
 
 
 def went_on(facts: JobOutput) -> list[Evidence]:

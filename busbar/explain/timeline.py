@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -94,6 +94,11 @@ def owners_of(facts: JobOutput) -> dict[int, Owner]:
 
 def _first(name: str, text: str) -> str:
     return next((found[name] for each in _FORMS[name] if (found := each.search(text))), "")
+
+
+def times_of(text: str) -> Iterator[tuple[int, ...]]:
+    """Yield the time of each line that has one; see `Position.moment`."""
+    return (Position(time=_first("time", line)).moment for line in text.splitlines())
 
 
 def located(

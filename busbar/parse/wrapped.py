@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from busbar.parse import numbers
@@ -93,6 +94,15 @@ _PLAIN = re.compile(rb'\{"log":"(?P<text>[^"\\]*)\\n","stream":"\w+","time":"[^"
 """A record of Docker whose text needs no decoding."""
 
 
+def _of_journal(record: Mapping[str, Any]) -> str:
+    """Return time, host and program of a record, as ``journalctl -o short-iso`` writes them."""
+    host, program = (record.get(key) for key in ("_HOSTNAME", "SYSLOG_IDENTIFIER"))
+    micros = numbers.whole(str(record.get("__REALTIME_TIMESTAMP", ""))[:16])
+    if not (micros and isinstance(host, str) and isinstance(program, str)):
+        return ""
+    return f"{datetime.fromtimestamp(micros * 1e-6, UTC):%Y-%m-%dT%H:%M:%SZ} {host} {program}: "
+
+
 class _Json(_Wrapped):
     """A record of JSON per line, which has its text under a key."""
 
@@ -109,6 +119,8 @@ class _Json(_Wrapped):
             text = "".join(chr(each) for each in text if isinstance(each, int) and 0 < each < 256)
         if not isinstance(text, str):
             return line
+        if record and self._key == "MESSAGE":
+            text = _of_journal(record) + text
         # Docker ends a line with its newline; pieces of a long one have none.
         ends = self._key != "log" or text.endswith("\n")
         text = text.rstrip("\r\n").replace("\n", " | ")

@@ -222,3 +222,50 @@ def test_a_fault_of_another_node_is_a_note() -> None:
     assert "gpu-fault" in {each.id for each in here.causes}
     assert [each.id for each in there.causes] == ["gpu-out-of-memory"]
     assert "other-node" in {each.id for each in there.notes}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "note"),
+    [
+        ("dmesg", "Nov 22 00:42:50 gpu-001 kernel: NVRM: Xid (PCI:0000:86:00): 79, pid=1, X", ""),
+        (
+            "dmesg",
+            "Nov 20 00:42:50 gpu-001 kernel: NVRM: Xid (PCI:0000:86:00): 79, pid=1, X",
+            "time",
+        ),
+        ("sacct", "       4711  train  gpu  acct  8  TIMEOUT  0:0", "job"),
+        ("sacct", "         12  train  gpu  acct  8  TIMEOUT  0:0", ""),
+        ("scontrol", "JobId=4711 JobName=x JobState=TIMEOUT", "job"),
+    ],
+)
+def test_sources_of_another_job_or_time_are_notes(name: str, text: str, note: str) -> None:
+    job = f"2026-11-21 21:00:10 started\n2026-11-22 00:42:52 {OOM}"
+    job = f"gpu-001:77:90 [3] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n{job}"
+    sources = [Source.from_text("slurm-12.out", job), Source.from_text(name, f"{text}\n")]
+    (found,) = explain(sources)
+    notes = [each.id for each in found.notes if each.id.startswith("other-")]
+    assert notes == ([f"other-{note}"] if note else [])
+    causes = [each.id for each in found.causes]
+    assert (causes == ["gpu-out-of-memory"]) == bool(note) or "timeout" not in text
+
+
+def test_time_and_host_are_those_of_the_collector() -> None:
+    text = "Out of memory: Killed process 1234 (python)"
+    record = {
+        "__REALTIME_TIMESTAMP": "1763685770000000",
+        "_HOSTNAME": "gpu-004",
+        "SYSLOG_IDENTIFIER": "kernel",
+        "MESSAGE": text,
+    }
+    stream = {"stream": {"node_name": "gpu-004"}, "values": [["1763685770000000000", text]]}
+    event = {
+        "involvedObject": {"kind": "Node", "name": "gpu-004"},
+        "type": "Warning",
+        "reason": "SystemOOM",
+        "message": text,
+        "lastTimestamp": "2025-11-21T00:42:50Z",
+    }
+    for document in (record, {"data": {"result": [stream]}}, {"items": [event]}):
+        (cause,) = run(json.dumps(document) + "\n").causes
+        place = cause.id, cause.host, cause.time
+        assert place == ("out-of-memory", "gpu-004", "2025-11-21T00:42:50"), document

@@ -90,6 +90,13 @@ def test_what_others_waited_for_is_one_sentence() -> None:
     )
 
 
+def test_what_the_rank_did_before_is_shown() -> None:
+    lines = ["[rank37]: loading shard 17 of 20", "[rank2]: step 9", ROOTS["rank-died"][0][0]]
+    lines += ["[rank37]: KeyError: 'input_ids'", *(WATCHDOG.format(rank) for rank in range(5))]
+    (cause,) = run("\n".join(lines) + "\n").causes
+    assert cause.details["before"] == lines[0]
+
+
 def test_a_silent_a_late_and_a_failed_rank_of_a_hundred() -> None:
     lines = [
         f"gpu-{rank // 8:03}:{5000 + rank}:{6000 + rank} [{rank % 8}] NCCL INFO ncclCommInitRank"
