@@ -31,7 +31,7 @@ _TAKE_OPTIONS = ("--sbatch",)
 _WHAT = """\
 Finds out whether the GPUs and the network of a cluster are as fast as their links allow, and if
 not, which link, node or setting is at fault."""
-_START_JOBS = (["check"], ["site", "calibrate"], ["sweep", "run"], ["nightly"], ["certify", "run"])
+_START_JOBS = (["check"], ["sweep", "run"], ["nightly"], ["certify", "run"])
 """Commands that start ReFrame, launchers and ranks, of which nothing may be left."""
 _EXTRAS = {
     "reframe": "check",

@@ -243,31 +243,5 @@ def test_two_runs_with_one_output(tmp_path, ended):
     assert "no check has 'no_such_check'" in third.err.read_text()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_a_calibration_leaves_nothing(tmp_path, number, ended):
-    site = tmp_path / "own"
-    site.mkdir()
-    text = (SITES / "local/site.yaml").read_text()
-    (site / "site.yaml").write_text(text.replace("name: local", "name: own"))
-    (site / "reframe.py").write_text((SITES / "local/reframe.py").read_text())
-    options = ["--site", str(site), "-n", "memory", "--runs=5"]
-    run = Run(tmp_path / "out", options, command=("site", "calibrate"))
-    run.wait_for(lambda run: any("reframe_process" in line for line in run.left()))
-    if number is signal.SIGTERM:
-        again = [BIN / "busbar", "site", "calibrate", *options, "--output", run.output]
-        second = ran(*again)
-        assert second.returncode == 2
-        assert "another run uses this directory (process " in second.stderr
-    os.kill(run.process.pid, number)
-    start = time.monotonic()
-    killed = number is signal.SIGKILL
-    assert run.process.wait(timeout=ENDS_S) == (-number if killed else 128 + number)
-    while left := run.left():
-        assert time.monotonic() - start < ENDS_S, left
-        time.sleep(0.02)
-    assert "Traceback" not in run.err.read_text()
-    assert not (site / "calibration.yaml").exists()
-
-
 def _skipped(results) -> set[str]:
     return {row["check"].split(" ")[0] for row in results["skipped"]}

@@ -117,7 +117,7 @@ def calibrate(
         raise BusbarError(
             f"{len(documents)} run{'s' if len(documents) != 1 else ''}, at least {FEWEST_RUNS} are"
             " needed to tell how readings scatter",
-            hint="give more results.json, or --runs",
+            hint="give results.json of more runs of busbar check",
         )
     for name, document in documents.items():
         _refuse(name, document, site, accept)

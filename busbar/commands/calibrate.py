@@ -4,26 +4,21 @@
 from __future__ import annotations
 
 import argparse
-import subprocess
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.check.calibrate import FEWEST_RUNS, Accept, CalibratedSeries, below_model, calibrate
-from busbar.check.surroundings import own
-from busbar.commands.cluster_options import output_of
+from busbar.check.calibrate import Accept, CalibratedSeries, below_model, calibrate
 from busbar.commands.declare import command
-from busbar.data import busbar
 from busbar.document import read_document, to_json
 from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
 from busbar.site.calibration import load, write
 from busbar.site.load import ships
-from busbar.terminal import Column, Part, stderr, stdout
+from busbar.terminal import Column, Part, stdout
 
 EXIT_REFUSED = 1
-_RUNS = 5
 
 
 def add_parser(commands: Any) -> None:
@@ -34,8 +29,8 @@ def add_parser(commands: Any) -> None:
 def _calibrate(args: argparse.Namespace) -> int:
     """Measure the bands of a site on itself.
 
-    Runs the checks several times, or reads results of earlier runs, and writes the bands of all
-    readings that agree to calibration.yaml beside site.yaml. Checks and explanations then judge by
+    Reads the results of at least three runs of busbar check, and writes the bands of all readings
+    that agree to calibration.yaml beside site.yaml. Checks and explanations then judge by
     them. Runs with a fault, on busy or on slow nodes, and readings below the model of the links or
     below an earlier calibration are refused.
 
@@ -43,8 +38,8 @@ def _calibrate(args: argparse.Namespace) -> int:
 
     Examples:
 
-        busbar site calibrate --site sites/alpha
-        busbar site calibrate --site sites/alpha night-*/results.json
+        busbar site calibrate --site sites/alpha run-*/results.json
+        busbar site calibrate --site sites/alpha --accept-below-model run-*/results.json --json
     """
     site = sites.load(args.site)
     if site.directory is None or ships(site):
@@ -53,11 +48,8 @@ def _calibrate(args: argparse.Namespace) -> int:
             where=f"site {site.name}",
             hint="write a site of your own: busbar site detect --output DIR",
         )
-    files = list(args.files)
-    if args.runs or not files:
-        files += _runs(args, args.runs or _RUNS)
     found = calibrate(
-        {str(file): _document(file) for file in files},
+        {str(file): _document(file) for file in args.files},
         site=site.name,
         former=load(site),
         accept=Accept(args.accept_below_model, args.accept_below_previous),
@@ -69,38 +61,6 @@ def _calibrate(args: argparse.Namespace) -> int:
     else:
         _print(path, found.lines)
     return 0 if bands else EXIT_REFUSED
-
-
-def _runs(args: argparse.Namespace, runs: int) -> list[Path]:
-    """Run the checks; return the results of each run."""
-    if runs < FEWEST_RUNS:
-        raise BusbarError(
-            f"must be at least {FEWEST_RUNS}, got {runs}",
-            where="--runs",
-            hint="fewer do not tell how readings scatter",
-        )
-    with output_of(args) as directory, own(directory):
-        return [_run(args, run, runs, directory / str(run)) for run in range(1, runs + 1)]
-
-
-def _run(args: argparse.Namespace, run: int, runs: int, output: Path) -> Path:
-    """Run the checks once; return the file of the results."""
-    stderr().line(f"busbar: run {run} of {runs}")
-    # Without -P a module in the working directory would be imported.
-    command = busbar("check", "--site", args.site)
-    command += ["--lane", args.lane, "--output", str(output)]
-    command += ["--prefix", str(args.prefix)] if args.prefix else []
-    command += [part for name in args.name for part in ("-n", name)]
-    # A signal reaches it as well (busbar.check.processes): leaving the block waits for it.
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
-        status = process.wait()
-    if status not in (0, 1, 3):
-        raise BusbarError(
-            f"run {run} ended with exit status {status}",
-            where="busbar check",
-            hint="see its message above",
-        )
-    return output / "results.json"
 
 
 def _document(path: Path) -> CheckDocument:

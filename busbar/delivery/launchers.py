@@ -25,17 +25,3 @@ class FluxRun(JobLauncher):
             f"--ntasks={job.num_tasks}",
             "--exclusive",
         ]
-
-
-@register_launcher("jsrun")
-class Jsrun(JobLauncher):
-    """``jsrun`` of IBM's Job Step Manager, within a job of LSF."""
-
-    def command(self, job: Job) -> list[str]:
-        """Return the command: one resource set per node, with all of its GPUs and CPUs."""
-        nodes = _nodes(job)
-        return [
-            *("jsrun", f"--nrs={nodes}", "--rs_per_host=1"),
-            *(f"--tasks_per_rs={job.num_tasks // nodes}", "--cpu_per_rs=ALL_CPUS"),
-            "--gpu_per_rs=ALL_GPUS",
-        ]

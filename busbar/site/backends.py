@@ -12,7 +12,7 @@ from busbar.errors import suggestion
 
 _USABLE = ("local", "slurm", "squeue")
 """Schedulers that need no library of their own."""
-OWN_LAUNCHERS = ("flux-run", "jsrun")
+OWN_LAUNCHERS = ("flux-run",)
 """The launchers that `busbar.delivery.launchers` adds to ReFrame."""
 _KNOWN = {
     "scheduler": (*_USABLE, "flux"),

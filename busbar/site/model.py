@@ -292,7 +292,7 @@ class Partition(Record):
     node_type: Name
     """A key of ``node_types``."""
     launcher: Annotated[str, AfterValidator(backends.launcher)] = "srun"
-    """What starts the ranks, by ReFrame's name, or ``flux-run`` or ``jsrun``."""
+    """What starts the ranks, by ReFrame's name, or ``flux-run``."""
     access: tuple[str, ...] = ()
     """Scheduler options that give access to it; for Slurm by default ``--partition=NAME``."""
     exclusive: bool = True

@@ -11,53 +11,11 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 
 from busbar.errors import suggestion
+from busbar.parse.tables import beside
 
 _SHOWN = 60
 """Characters of a wrong value that an error shows."""
-_TYPES = {
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "string_type": "text",
-    "tuple_type": "a list",
-    "list_type": "a list",
-    "dict_type": "a mapping (key: value)",
-    "model_type": "a mapping (key: value)",
-    "model_attributes_type": "a mapping (key: value)",
-}
-_BOUNDS = {
-    "greater_than_equal": ("at least", "ge"),
-    "greater_than": ("more than", "gt"),
-    "less_than_equal": ("at most", "le"),
-    "less_than": ("less than", "lt"),
-}
-_PATTERNS = {
-    r"^[a-z0-9][a-z0-9._-]*$": (
-        "must have lower-case letters, digits and . _ - only, and begin with a letter or digit"
-    ),
-    r"^(sm_\d+[a-z]?|gfx[0-9a-f]+)$": "must be an architecture such as sm_90 or gfx942",
-    r"^[A-Z][A-Z0-9_]*$": "must be the name of a variable, in capitals",
-    r"^[A-Z][A-Za-z0-9_]*$": "must be the name of a variable",
-}
-
-
-_MEANT = {
-    "infiniband": "verbs",
-    "ib": "verbs",
-    "roce": "verbs",
-    "rdma": "verbs",
-    "ucx": "verbs",
-    "slingshot": "cxi",
-    "cassini": "cxi",
-    "ethernet": "tcp",
-    "sockets": "tcp",
-}
-"""Usual words for a choice of a closed list."""
+_WORDS = beside(__file__)
 
 
 def explained(model: type[BaseModel], error: Any) -> tuple[str, str]:
@@ -83,25 +41,21 @@ def _value(error: Any) -> tuple[str, str]:
     if kind == "literal_error":
         choices = [choice.strip("'") for choice in _choices(context["expected"])]
         rule = f"must be {context['expected']}"
-        meant = _MEANT.get(str(value).lower())
+        meant = _WORDS["meant"].get(str(value).lower())
         close = [meant] if meant in choices else get_close_matches(str(value), choices, n=1)
         hint = f"did you mean {close[0]!r}?" if close else "choose one of these"
     elif kind == "string_pattern_mismatch":
         pattern = context["pattern"]
-        rule = _PATTERNS.get(pattern, f"must match {pattern}")
-    elif kind in _TYPES:
-        rule = f"must be {_TYPES[kind]}"
+        rule = _WORDS["patterns"].get(pattern, f"must match {pattern}")
+    elif kind in _WORDS["types"]:
+        rule = f"must be {_WORDS['types'][kind]}"
         if kind == "string_type" and isinstance(value, int | float):
             hint = f'write it in quotes: "{value}"'
-    elif kind in _BOUNDS:
-        words, key = _BOUNDS[kind]
-        rule = f"must be {words} {context[key]:g}"
-    elif kind in ("too_short", "too_long"):
-        words, key = (
-            ("at least", "min_length") if kind == "too_short" else ("at most", "max_length")
-        )
-        bound = context[key]
-        rule = f"must have {words} {bound} {'entry' if bound == 1 else 'entries'}"
+    elif kind in _WORDS["bounds"]:
+        words, key = _WORDS["bounds"][kind]
+        rule = f"{words} {context[key]:g}"
+        if key.endswith("length"):
+            rule += " entry" if context[key] == 1 else " entries"
     elif kind == "string_too_short":
         rule, hint = "must not be empty", "write a value, or remove the key"
     return rule, hint

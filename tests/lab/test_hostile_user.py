@@ -228,9 +228,6 @@ WRITES: dict[str, tuple[str, ...]] = {
     "gate compile": ("gate", "compile", "--site", "gated", "--output", "out"),
     "site detect --output": ("site", "detect", "--output", "out"),
     "site detect --like": ("site", "detect", "--like", "local", "--output", "out/mine"),
-    "site calibrate --output": (
-        *("site", "calibrate", "--site", "gated", "--runs", "1", "--output", "out"),
-    ),
     "history import": ("history", "import", str(ROOT / COPY), "--site", "h200x4"),
     "certify init": ("certify", "init", "--site", "gated", "--output", "out/contract.yaml"),
     "certify run": ("certify", "run", "--contract", "@root@/contract.yaml", "--output", "out"),

@@ -33,7 +33,7 @@ SCHEDULERS = {
     "pbs": ("mpiexec", "-q gpu, -A abc, ngpus=8"),
     "pbspro": ("mpiexec", "-q gpu, -A abc, ngpus=8"),
     "torque": ("mpirun", "-q gpu"),
-    "lsf": ("jsrun", "-q gpu, -P abc"),
+    "lsf": ("mpirun", "-q gpu, -P abc"),
     "sge": ("mpirun", "-q gpu.q, -pe mpi 16"),
     "oar": ("mpirun", "-q gpu"),
     "ssh": ("mpirun", "gpu01"),
