@@ -59,10 +59,11 @@ def job(args: argparse.Namespace) -> int:
         return _show(judge_inspector(str(args.inspector[0]), map(_lines, args.inspector)), args)
     nodes, job_id, pids, name = _target(args)
     commands = commands_of(job_id, nodes, args.shell.split() if job_id == ANY_RANK else ())
+    asked = {"job": job_id, "pids": pids, "stacks": args.stacks, "recorder": args.recorder}
     count = max(len(nodes), 1)
     while True:
         samples: list[NodeSample] = []
-        lines, errors = observe(commands, args.seconds, job=job_id, pids=pids, stacks=args.stacks)
+        lines, errors = observe(commands, args.seconds, **asked)
         for line in lines:
             try:
                 samples.append(read_sample(line))

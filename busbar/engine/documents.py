@@ -32,15 +32,20 @@ class _Data(pickle.Unpickler):
         raise pickle.UnpicklingError(f"the pickle holds {module}.{name}")
 
 
-def lines_of(data: bytes, file: str) -> bytes | None:
-    """Return the lines of a document; None if it is of no known kind."""
-    document: Any = None
+def load(data: bytes) -> Any:
+    """Return a document of JSON or a pickle of plain data; None for anything else."""
     if data.startswith(PICKLE):
         with suppress(Exception):  # a damaged pickle raises anything
-            document = _Data(io.BytesIO(data)).load()
+            return _Data(io.BytesIO(data)).load()
     else:
         with suppress(ValueError):
-            document = numbers.load_json(data)
+            return numbers.load_json(data)
+    return None
+
+
+def lines_of(data: bytes, file: str) -> bytes | None:
+    """Return the lines of a document; None if it is of no known kind."""
+    document = load(data)
     for key, read in _READERS.items():
         if isinstance(document, dict) and key in document:
             with suppress(*_BROKEN):
@@ -49,13 +54,15 @@ def lines_of(data: bytes, file: str) -> bytes | None:
     return None
 
 
-def _flight_recorder(document: Mapping[str, Any], file: str) -> Iterator[str]:
-    """https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html, version 2."""
-    found = re.search(r"(?P<rank>\d{1,7})(?:\.\w+)?$", file)
-    rank = found["rank"] if found else ""
-    groups = document["pg_config"].values()
-    largest = max((len(re.findall(r"\d+", str(each["ranks"]))) for each in groups), default=0)
-    yield f"flight recorder of rank {rank} of {largest}"
+Collective = tuple[str, int, str, int, str]
+"""Group, number, operation, elements and state."""
+
+
+def last_collectives(document: Mapping[str, Any]) -> Iterator[Collective]:
+    """Yield of each group in a dump of the flight recorder what is not done, else the last one.
+
+    https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html, version 2.
+    """
     last: dict[str, Mapping[str, Any]] = {}
     for entry in document["entries"]:
         name = str(entry["process_group"][-1])
@@ -64,9 +71,20 @@ def _flight_recorder(document: Mapping[str, Any], file: str) -> Iterator[str]:
     for name, entry in last.items():
         operation = str(entry["profiling_name"]).rpartition(":")[2].upper()
         elements = math.prod(entry["input_sizes"][0]) if entry["input_sizes"] else 0
+        number = numbers.json_whole(entry["collective_seq_id"])
+        yield name, number, operation, numbers.json_whole(elements), str(entry["state"])
+
+
+def _flight_recorder(document: Mapping[str, Any], file: str) -> Iterator[str]:
+    found = re.search(r"(?P<rank>\d{1,7})(?:\.\w+)?$", file)
+    rank = found["rank"] if found else ""
+    groups = document["pg_config"].values()
+    largest = max((len(re.findall(r"\d+", str(each["ranks"]))) for each in groups), default=0)
+    yield f"flight recorder of rank {rank} of {largest}"
+    for name, number, operation, elements, state in last_collectives(document):
         yield (
-            f"[{name} Rank {rank}] flight recorder: SeqNum={entry['collective_seq_id']},"
-            f" OpType={operation}, NumelIn={elements}, state {entry['state']}"
+            f"[{name} Rank {rank}] flight recorder: SeqNum={number},"
+            f" OpType={operation}, NumelIn={elements}, state {state}"
         )
 
 

@@ -154,12 +154,12 @@ def silent(context: Context) -> Iterator[Finding]:
             yield failure(summary, last, certain=False, rank=rank)
 
 
-_UNEVEN = re.compile("ALLTOALL|SEND|RECV|COALESCED|^GATHER|^SCATTER")
+UNEVEN = re.compile("ALLTOALL|SEND|RECV|COALESCED|^GATHER|^SCATTER")
 """Operations whose ranks can have different sizes."""
 
 
 def _collective(seen: Occurrence) -> str:
-    same = seen["size"] and not _UNEVEN.search(seen["operation"])
+    same = seen["size"] and not UNEVEN.search(seen["operation"])
     size = f" of {seen['size']} elements" if same else ""
     return f"{seen['operation']} {seen['number']}".rstrip() + size
 

@@ -57,7 +57,7 @@ _BEGINS = re.compile(
 _NETFILTER = re.compile(r"IN=\S{0,15} OUT=\S{0,15}(?: (?:ARP )?[A-Z]{3,}=\S*){3}")
 """Longer than a process name, which an Xid holds."""
 _VENDORS: dict[ErrorKind, int] = {"xid": 0x10DE, "sxid": 0x10DE, "amdgpu": 0x1002}
-_JOB_FAULT = re.compile(r"page fault|ring \S+ timeout|GPU reset begin")
+JOB_FAULT = re.compile(r"page fault|ring \S+ timeout|GPU reset begin")
 _MOST_TEXT = 160
 
 
@@ -77,7 +77,7 @@ class KernelError:
     @property
     def may_be_a_job(self) -> bool:
         """Whether a program of a user can be the reason (amdgpu)."""
-        return self.kind == "amdgpu" and _JOB_FAULT.search(self.text) is not None
+        return self.kind == "amdgpu" and JOB_FAULT.search(self.text) is not None
 
 
 @dataclass(frozen=True)

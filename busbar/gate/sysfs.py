@@ -81,7 +81,7 @@ def read(root: Path = Path("/")) -> Sysfs:
     return Sysfs(
         cpus=_cpus(root),
         gpus=tuple(_state(root, gpu) for gpu in compute_gpus(root)),
-        ports=(*_rdma(root), *_interfaces(root)),
+        ports=(*rdma_ports(root), *interfaces(root)),
         drivers=tuple((name, version) for name, version in drivers if version),
         kfd_pids=kfd_pids(root),
     )
@@ -117,6 +117,13 @@ def _both(device: Path, what: str, read_value: Callable[[str], int]) -> tuple[in
     return (now, most) if now and most else None
 
 
+def slot_gb_per_s(device: Path) -> float:
+    """Return what the PCIe slot of a device carries in a direction; 0 if it is not shown."""
+    lanes = numbers.whole(text_in(device / "current_link_width")) or 0
+    rate = numbers.real(text_in(device / "current_link_speed").partition(" ")[0]) or 0.0
+    return lanes * rate * (128 / 130 if rate >= 8 else 0.8) / 8
+
+
 def _generation(text: str) -> int:
     rate = numbers.real(text.partition(" ")[0])
     return _GENERATIONS.get(rate, 0) if rate else 0
@@ -128,7 +135,8 @@ def _errors(text: str) -> int | None:
     return numbers.count(count["count"]) if count else None
 
 
-def _rdma(root: Path) -> Iterator[PortState]:
+def rdma_ports(root: Path = Path("/")) -> Iterator[PortState]:
+    """Yield the ports of InfiniBand, RoCE and EFA."""
     for directory in sorted(root.glob("sys/class/infiniband/*/ports/*")):
         device, number = directory.parts[-3], directory.parts[-1]
         state = text_in(directory / "state").partition(": ")[2] or "unknown"
@@ -147,7 +155,8 @@ def _rdma(root: Path) -> Iterator[PortState]:
         )
 
 
-def _interfaces(root: Path) -> Iterator[PortState]:
+def interfaces(root: Path = Path("/")) -> Iterator[PortState]:
+    """Yield the network interfaces, those of Slingshot among them."""
     for directory in sorted(root.glob("sys/class/net/*")):
         if directory.name == "lo" or not directory.is_dir():
             continue

@@ -60,8 +60,7 @@ def cause(rule: str, ranks: Sequence[LiveRank], **fields: Any) -> Cause:
         row.get(key, row["text"]).format(ranks=named(ranks), main=main, **fields)
         for key in ("cause", "text", "file", "fact")
     )
-    place = file if file[:1] in "/GR" else f"/proc/{main.pid}/{file}"
-    line = Evidence(f"{ranks[0].node.node}:{place}", 1, fact)
+    line = Evidence(f"{ranks[0].node.node}:{file}", 1, fact)
     details = {
         "ranks": sorted({each.number for each in ranks if each.named}),
         "pids": sorted({each.main.pid for each in ranks}),

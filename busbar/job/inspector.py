@@ -25,9 +25,6 @@ from busbar.robust import least_of
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
-_KEYS = ("coll_msg_size_bytes", "coll_sn")
-_TIME_US = "coll_exec_time_us"
-
 Series = tuple[str, str, int]
 """Communicator, collective, bytes."""
 
@@ -52,8 +49,10 @@ def _records(lines: Iterable[str]) -> Iterator[tuple[Series, int, int, str, floa
             row = numbers.load_json(line)
             head, meta = row.get("header", head), row.get("metadata", meta)
             if perf := row.get("coll_perf"):
-                size, number, rank = map(numbers.json_whole, (*map(perf.get, _KEYS), head["rank"]))
-                at, us = map(numbers.json_real, (meta["dump_timestamp_us"], perf[_TIME_US]))
+                counts = perf["coll_msg_size_bytes"], perf["coll_sn"], head["rank"]
+                size, number, rank = map(numbers.json_whole, counts)
+                times = meta["dump_timestamp_us"], perf["coll_exec_time_us"]
+                at, us = map(numbers.json_real, times)
                 series = (str(head["id"])[:60], str(perf["coll"])[:60], size)
                 yield series, number, rank, str(meta["hostname"])[:60], at / 1e6, us
 

@@ -13,21 +13,23 @@ from typing import Literal
 
 from busbar.document import written
 from busbar.engine.reading import Cause
-from busbar.job import rules_gpu, rules_host, rules_peers
+from busbar.job import rules_gpu, rules_host, rules_peers, rules_ports
 from busbar.job.evidence import LIMIT, LiveJob, Rule
+from busbar.job.rules_ports import JobPort
 from busbar.job.sample import NodeSample, ranks_of
 from busbar.slurm.hostlist import natural
 from busbar.verdict import Verdict
 from busbar.words import counted
 
 _PROVEN: Sequence[Rule] = (
-    *(rules_host.stopped, rules_host.full, rules_host.quota, rules_gpu.collectives),
+    *(rules_host.stopped, rules_host.full, rules_gpu.kernel_errors, rules_host.quota),
+    *(rules_gpu.collectives, rules_peers.recorded, rules_ports.errors, rules_ports.slow),
 )
 _COMPARED: Sequence[Rule] = (
     *(rules_host.shared_cpu, rules_host.swapping, rules_host.storage, rules_gpu.throttled),
     *(rules_gpu.foreign, rules_gpu.settings, rules_peers.stacks, rules_peers.tcp_within_node),
-    *(rules_peers.slow_path, rules_gpu.late, rules_peers.late, rules_host.no_cpu),
-    rules_host.far_memory,
+    *(rules_peers.slow_path, rules_ports.idle, rules_gpu.late, rules_peers.late),
+    *(rules_host.no_cpu, rules_host.far_memory),
 )
 _ENDS = {"rank-stopped", "cannot-write", "collective-mismatch"}
 """Causes that keep a job from going on."""
@@ -55,17 +57,6 @@ class RankRow:
     """Function of the kernel in which the main thread waits."""
 
 
-@dataclass(frozen=True)
-class PortRow:
-    """What an RDMA port carried in one direction; of others as well, if they use it."""
-
-    node: str
-    port: str
-    gb_per_s: float
-    limit: float
-    """GB/s of the link."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class JobAnswer:
     """What holds a running job up."""
@@ -81,7 +72,7 @@ class JobAnswer:
     """What a fact proves first."""
     ranks: tuple[RankRow, ...] = ()
     nodes: tuple[str, ...]
-    ports: tuple[PortRow, ...] = ()
+    ports: tuple[JobPort, ...] = ()
     seconds: float = 0.0
     """For which the job was observed; 0 for records of its past."""
     collector_cpu_s: float = 0.0
@@ -113,12 +104,7 @@ def judge(job: str, nodes: Sequence[NodeSample], problems: Sequence[str] = ()) -
             for r in live.ranks
         ),
         nodes=tuple(each.node for each in nodes),
-        ports=tuple(
-            PortRow(n.node, port, rate / 1e9, n.limits[port] / 1e9)
-            for n in nodes
-            for port, rate in n.ports.get("rdma", {}).items()
-            if port in n.limits
-        ),
+        ports=rules_ports.ports_of(live),
         seconds=max((each.seconds for each in nodes), default=0.0),
         collector_cpu_s=max((each.cpu_s for each in nodes), default=0.0),
         unseen=(*problems, *_unseen(nodes)),
@@ -150,6 +136,8 @@ def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
         return Verdict.UNJUDGED, f"{live.unsteady}; look again later"
     cpu = sum(each.cpu for each in live.ranks) / len(live.ranks)
     text = f"{counted(len(live.ranks), 'rank')}, {cpu:.2g} CPUs each"
+    if carried := rules_ports.fullest(live):
+        text = f"{text}; {carried}"
     if rules_peers.moves(live) or rules_gpu.moves(live):
         return Verdict.PASS, f"nothing holds the job up, its ranks exchange data: {text}"
     if cpu >= LIMIT.computes:

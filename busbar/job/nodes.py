@@ -17,8 +17,10 @@ from busbar.job.node.collect import documents
 from busbar.program import call
 from busbar.slurm.steps import srun
 
-_NODE = "job.node job.node.process job.node.network job.node.nvml job.node.collect"
-_MODULES = f"gate gate.bounded parse parse.numbers job {_NODE}"
+_MODULES = """\
+parse parse.numbers parse.cpulist gate gate.bounded gate.sysfs gate.kernel_log
+engine engine.documents job job.node job.node.process job.node.network job.node.nvml
+job.node.amdgpu job.node.recorder job.node.collect"""
 _LOADER = """\
 import base64, sys, types, zlib
 def load(name, text):
@@ -54,19 +56,16 @@ def commands_of(job: str, nodes: Sequence[str], shell: Sequence[str]) -> list[li
 
 
 def observe(
-    commands: Sequence[Sequence[str]],
-    seconds: float,
-    *,
-    job: str = "",
-    pids: Sequence[int] = (),
-    stacks: bool = False,
+    commands: Sequence[Sequence[str]], seconds: float, **asked: object
 ) -> tuple[list[str], list[str]]:
     """Run the collector by each command at once; return JSON documents, and last lines of errors.
 
-    What a node has printed until the deadline counts.
+    ``asked``: ``job`` or ``pids`` to look at, and whether for ``stacks`` and by ``recorder``. What
+    a node has printed until the deadline counts.
     """
-    asked = json.dumps({"job": job, "pids": pids, "stacks": stacks, "seconds": seconds})
-    text, start = program(), ["sh", "-c", _START, "sh", sys.executable, asked]
+    default = {"job": "", "pids": [], "stacks": False, "recorder": False, "seconds": seconds}
+    text, start = program(), ["sh", "-c", _START, "sh", sys.executable]
+    start.append(json.dumps(default | asked))
 
     def run(command: Sequence[str]) -> CompletedProcess[str]:
         # ssh joins the words of a command, and the other side splits them again.

@@ -12,22 +12,32 @@ from busbar.document import load
 from busbar.engine.busy import REASONS
 from busbar.engine.reading import Cause
 from busbar.explain.catalog import CAUSES
+from busbar.explain.xid import catalog
+from busbar.gate.kernel_log import JOB_FAULT
+from busbar.gate.site import UNKNOWN_XID, Xid
+from busbar.gate.sysfs import short_address
 from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
 from busbar.job.sample import GpuState, LiveRank
 from busbar.parse import numbers
 from busbar.tools.nccl_monitor.read import behind
 from busbar.words import grouped
 
+_DEVICE = len("0000:3b:00")
+_BY_WORDS = Xid("unknown", "see its text", "")
+_OF_OTHERS = ("notice", "consequence")
+
 
 @dataclass(frozen=True)
 class _Gpu:
-    """A GPU of a rank, at the first and the last look."""
+    """A GPU of a rank."""
 
     index: int
     rank: LiveRank
     first: GpuState
     last: GpuState
     seconds: float
+    percents: tuple[int, ...]
+    """How busy it was at each look."""
 
     @property
     def nvlink(self) -> float:
@@ -47,16 +57,19 @@ def _gpus(job: LiveJob) -> list[_Gpu]:
     found = []
     for rank in job.ranks:
         looks = rank.node.gpus
-        if len(looks) < 2 or len(looks[0][1]) != len(looks[-1][1]):
+        if len(looks) < 2 or len({len(row) for _, row in looks}) > 1:
             continue
         pids, last = {each.pid for each in rank.every}, looks[-1][1]
         mine = [n for n, gpu in enumerate(last) if pids & {pid for pid, _ in gpu.processes}]
         if not mine and rank.main.gpu:
-            visible = rank.main.settings.get("CUDA_VISIBLE_DEVICES", "").split(",")
+            names = [n for n in rank.main.settings if n.endswith("_VISIBLE_DEVICES")]
+            visible = rank.main.settings[names[0]].split(",") if names else ()
             order = [int(word) for word in visible if numbers.is_whole(word)] or range(len(last))
             mine = list(order[rank.main.local_rank or 0 :][:1])
         seconds = max(looks[-1][0] - looks[0][0], 1e-3)
-        found += [_Gpu(n, rank, looks[0][1][n], last[n], seconds) for n in mine if n < len(last)]
+        for n in (n for n in mine if n < len(last)):
+            percents = tuple(row[n].percent for _, row in looks)
+            found.append(_Gpu(n, rank, looks[0][1][n], last[n], seconds, percents))
     return found
 
 
@@ -100,6 +113,21 @@ def _shown_by(name: str, value: str) -> str:
     return str(TABLE["settings"].get(f"{name}={value}", ""))
 
 
+def kernel_errors(job: LiveJob) -> Iterator[Cause]:
+    """The driver of a GPU of the job reported an error since the rank started."""
+    for gpu in _gpus(job):
+        for kind, bus, code, ago_s, words in gpu.rank.node.kernel:
+            known = catalog().get(code, UNKNOWN_XID) if kind == "xid" else _BY_WORDS
+            own = short_address(bus)[:_DEVICE] == short_address(gpu.last.bus)[:_DEVICE]
+            lived = gpu.rank.main.age_s + gpu.rank.node.seconds
+            if known.kind in _OF_OTHERS or ago_s > lived or not (own or kind == "sxid"):
+                continue
+            program = known.kind == "application" or (kind == "amdgpu" and JOB_FAULT.search(words))
+            id_ = "nvswitch-fabric" if kind == "sxid" else f"gpu-{'program-' * bool(program)}fault"
+            fields = {"gpu": gpu, "kind": kind, "code": code, "ago": ago_s, "words": words}
+            yield cause("kernel", [gpu.rank], id_=id_, **fields, meaning=known.meaning)
+
+
 def settings(job: LiveJob) -> Iterator[Cause]:
     """A variable of the job makes NCCL slow, or data between GPUs does not take NVLink."""
     ranks = [r for r in job.ranks if any("nccl" in path for path in r.main.libraries or ())]
@@ -140,8 +168,8 @@ def collectives(job: LiveJob) -> Iterator[Cause]:
 def late(job: LiveJob) -> Iterator[Cause]:
     """The GPU of one rank is idle, while those of its peers run a kernel that waits for it."""
     gpus = _gpus(job)
-    idle = [g for g in gpus if max(g.first.percent, g.last.percent) <= LIMIT.idle]
-    waiting = [g for g in gpus if min(g.first.percent, g.last.percent) >= LIMIT.active]
+    idle = [g for g in gpus if max(g.percents) <= LIMIT.idle]
+    waiting = [g for g in gpus if min(g.percents) >= LIMIT.active]
     if idle and len(idle) <= len(waiting) == len(gpus) - len(idle) and not moves(job):
         main, rest = idle[0].rank.main, named([gpu.rank for gpu in waiting])
         does = f"waits in {main.wchan}" if main.mean_cpu < LIMIT.computes else "runs on its CPU"

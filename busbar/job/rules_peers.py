@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import fmean
 
+from busbar.engine.documents import Collective
 from busbar.engine.reading import Cause
+from busbar.explain.rules_ranks import UNEVEN
 from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
 from busbar.job.sample import LiveRank
 from busbar.words import grouped
@@ -125,11 +127,8 @@ def stacks(job: LiveJob) -> Iterator[Cause]:
         return  # not seen, or it goes from one to the other
     kinds = Counter(call for calls, _ in seen for call in calls)
     rarest = min(kinds, key=lambda call: (call != "", kinds[call]))
-    odd = [
-        (rank, stack)
-        for rank, (calls, stack) in zip(job.ranks, seen, strict=True)
-        if rarest in calls
-    ]
+    pairs = zip(job.ranks, seen, strict=True)
+    odd = [(rank, stack) for rank, (calls, stack) in pairs if rarest in calls]
     if len(kinds) > 1 and 2 * len(odd) <= len(seen):
         ranks, stack = [rank for rank, _ in odd], odd[0][1]
         inside = rarest or stack.partition(" < ")[0]
@@ -147,3 +146,27 @@ def late(job: LiveJob) -> Iterator[Cause]:
     calm = rest == polls and all(r.main.mean_cpu <= LIMIT.rests for r in rest)
     if len(odd) == 1 and rest and calm and not moves(job):
         yield cause("late", odd, mean=fmean(each.main.mean_cpu for each in rest))
+
+
+def _call(row: Collective) -> tuple[str, int]:
+    """Return the operation, and its elements if they are the same on all ranks."""
+    return row[2], 0 if UNEVEN.search(row[2]) else row[3]
+
+
+def recorded(job: LiveJob) -> Iterator[Cause]:
+    """By their flight recorders, ranks of a group are at different collectives, and stay there."""
+    stay = [r for r in job.ranks if len(r.main.recorded) > 1 and len({*r.main.recorded}) == 1]
+    for group, rows in grouped(
+        (row[0], (row, r)) for r in stay for row in r.main.recorded[0]
+    ).items():
+        most = max(row[1] for row, _ in rows)
+        at = grouped((_call(row), rank) for row, rank in rows if row[1] == most)
+        behind = [(row, rank) for row, rank in rows if row[1] < most]
+        ranks = [rank for _, rank in behind] or min(at.values(), key=len)
+        if not 0 < 2 * len(ranks) <= len(rows) or len(at) + bool(behind) < 2:
+            continue
+        mine = next(row for row, rank in rows if rank is ranks[0])
+        rule = "recorder_late" if behind else "recorder_mismatch"
+        waiting = named([rank for _, rank in rows if rank not in ranks])
+        rest = next(row for row, rank in rows if rank not in ranks)
+        yield cause(rule, ranks, group=group, mine=mine, rest=rest, waiting=waiting)

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 
 from busbar.document import load, parse_document
+from busbar.engine.documents import Collective
 from busbar.parse.cpulist import parse_cpu_list
 
 Space = tuple[int, int, int, int]
@@ -62,6 +64,8 @@ class Process:
     """KiB on each NUMA node."""
     stack: str = ""
     """How often py-spy saw each Python stack."""
+    recorded: tuple[tuple[Collective, ...], ...] = ()
+    """What PyTorch's flight recorder said first and last: the collective of each group."""
 
     @property
     def mean_cpu(self) -> float:
@@ -71,10 +75,9 @@ class Process:
 
 def cpus_of(text: str) -> tuple[int, ...]:
     """Return the CPUs of a list; none for another text."""
-    try:
+    with suppress(ValueError):
         return parse_cpu_list(text)
-    except ValueError:
-        return ()
+    return ()
 
 
 @dataclass(frozen=True)
@@ -85,14 +88,16 @@ class GpuState:
     mhz: int
     reasons: int
     """Bits that say why the clock is low."""
-    pcie: float
-    """Bytes per second in one direction, within 20 ms."""
-    links: int
-    """Active NVLinks."""
-    moved: int | None
-    """Bytes over NVLink in one direction; None if they are not counted."""
     processes: tuple[tuple[int, int], ...]
     """Ids with MiB."""
+    bus: str = ""
+    """Its PCI address."""
+    pcie: float = 0.0
+    """Bytes per second in one direction, within 20 ms."""
+    links: int = 0
+    """Active NVLinks."""
+    moved: int | None = None
+    """Bytes over NVLink in one direction; None if they are not counted."""
 
 
 @dataclass(frozen=True)
@@ -110,13 +115,16 @@ class NodeSample:
     sockets: tuple[tuple[int, str, str, int, int, int], ...]
     """Process, both ends, looks, looks with bytes to send, looks with unread bytes."""
     ports: dict[str, dict[str, float]]
-    """Bytes per second by network namespace and interface, and of RDMA ports."""
-    limits: dict[str, float]
-    """Bytes per second that RDMA ports can carry."""
+    """Bytes per second by network namespace and interface, of ``rdma`` and ``ethernet`` ports, and
+    ``errors`` of RDMA ports."""
+    limits: dict[str, tuple[float, float]]
+    """GB/s of the link of a port and of its PCIe slot, 0 if not known."""
     gpus: tuple[tuple[float, tuple[GpuState, ...]], ...]
     ras: str
     numa: dict[str, str]
     problems: tuple[str, ...]
+    kernel: tuple[tuple[str, str, int, float, str], ...] = ()
+    """Errors of GPUs in the kernel log: kind, PCI address, code, age in s, text."""
 
 
 def read_sample(line: str) -> NodeSample:

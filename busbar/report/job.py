@@ -44,8 +44,8 @@ def print_job(answer: JobAnswer, terminal: Terminal) -> None:
     if len(rows) < len(answer.ranks):
         terminal.line(f"{counted(len(answer.ranks) - len(rows), 'more rank')}: --json has them")
     for port in answer.ports:
-        carried = f"{port.gb_per_s:.3g} of {port.limit:.3g} GB/s"
-        terminal.line(f"{port.node} {port.port}: {carried}, {port.gb_per_s / port.limit:.0%}")
+        carried = f"{port.received:.3g} in, {port.sent:.3g} out of {port.limit:.3g} GB/s"
+        terminal.line(f"{port.node} {port.port}: {carried}, {port.rate / port.limit:.0%}")
     for each in answer.unseen:
         terminal.line(f"not seen: {each}")
     looked = f"looked for {answer.seconds:.1f} s at {counted(len(answer.nodes), 'node')}"
@@ -62,7 +62,7 @@ def job_metrics(answer: JobAnswer, cluster: str) -> str:
         "cause": [(1, {"cause": cause.id}) for cause in answer.causes],
         "ranks": [(len(answer.ranks), {})],
         "cpus": [(sum(row.cpus for row in answer.ranks), {})],
-        "port_bytes_per_second": [(row.gb_per_s * 1e9, port) for port, row in ports],
+        "port_bytes_per_second": [(row.rate * 1e9, port) for port, row in ports],
         "port_limit_bytes_per_second": [(row.limit * 1e9, port) for port, row in ports],
         "cpu_wait_share": [(max((r.cpu_wait_share for r in answer.ranks), default=0.0), {})],
     }

@@ -5,6 +5,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
+from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
 from busbar.verdict import Verdict
 
@@ -135,16 +138,8 @@ def test_ras_counts_collectives() -> None:
     assert "rank 0 started 8 of 9 AllReduce" in found.causes[0].summary
 
 
-def test_the_inspector_is_read_and_not_judged() -> None:
-    """Its times include the wait for other ranks."""
-    place = {"header": {"id": "0x7", "rank": 0, "n_ranks": 8, "nnodes": 1}}
-    place["metadata"] = {"hostname": "n1", "pid": 7}
-    row = {"coll": "AllReduce", "coll_sn": 1, "coll_msg_size_bytes": 1 << 30}
-    row |= {"coll_exec_time_us": 9, "coll_algobw_gbs": 277.2, "coll_busbw_gbs": 485.1}
-    marker = {**place, "dump_stats": {"coll_records": 1}}
-    for lines in ([{**place, "coll_perf": row}], [marker, {"coll_perf": row}]):
-        text = "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
-        found = run(text)
-        assert (found.tool, found.ranks, found.hosts) == ("nccl-inspector", 8, ("n1",))
-        assert [r.value for r in found.readings if r.kind == "busbw"] == [485.1]
-        assert found.verdict is Verdict.UNJUDGED
+def test_records_of_the_inspector_are_those_of_a_job() -> None:
+    """They are times of single operations, with the wait for other ranks."""
+    with pytest.raises(BusbarError, match="Inspector") as raised:
+        run('{"header":{"id":"0x7","rank":0,"n_ranks":8},"coll_perf":{"coll":"AllReduce"}}\n')
+    assert "busbar job --inspector" in raised.value.hint

@@ -21,7 +21,8 @@ from busbar.cluster.nodes.record import NodeRecord
 from busbar.engine.reading import Cause
 from busbar.gate.findings import Basis, concluded
 from busbar.gate.output import metrics as gate_metrics
-from busbar.job.judge import JobAnswer, PortRow
+from busbar.job.judge import JobAnswer
+from busbar.job.rules_ports import JobPort
 from busbar.report.job import job_metrics
 from busbar.report.prometheus import metrics, node_metrics
 from busbar.verdict import Verdict
@@ -129,7 +130,7 @@ def expressions(node: Any) -> list[str]:
 def live_job() -> JobAnswer:
     """The answer of `busbar job` for a job with a cause and a port."""
     name = Cause("rank-late", "likely", "late", (), "look")
-    port = PortRow("n1", "mlx5_0/1 out", 12.0, 50.0)
+    port = JobPort("n1", "mlx5_0", 9.0, 12.0, 50.0, 50.0)
     answer = JobAnswer(
         job="7", verdict=Verdict.DEGRADED, headline="", causes=(name,), nodes=("n1",)
     )

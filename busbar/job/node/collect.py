@@ -3,7 +3,7 @@
 
 `busbar job` sends this package as text to ``python3 -`` on each node. Python 3.11 and its standard
 library suffice. It only reads: nothing is stopped, traced or signalled, except by ``--stacks``,
-with which py-spy pauses each rank for a moment.
+with which py-spy pauses each rank for a moment, and ``--flight-recorder``, which asks for a dump.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from busbar.gate import kernel_log
 from busbar.gate.bounded import Task, finish
-from busbar.job.node import network, process
-from busbar.job.node.nvml import gpu_looks
+from busbar.job.node import amdgpu, network, nvml, process, recorder
 from busbar.job.node.process import probe, text_in
 
 _LOOK_S = 0.5
@@ -32,6 +32,7 @@ _MOST_LOOKS = 1500
 _PART = 900
 """Characters of a line."""
 _MOST_PROCESSES = 1024
+_MOST_ERRORS = 100
 _WAIT_S = 4.0
 """For drivers, NCCL and py-spy."""
 _NUMA_MOST_KIB = 16 << 20
@@ -75,11 +76,21 @@ def stacks(pids: list[int]) -> dict[int, str]:
     return {pid: text.decode("utf-8", "replace")[:16384] for pid, text in texts.items()}
 
 
+def kernel_errors() -> list[tuple[str, str, int, float, str]]:
+    """Return kind, PCI address, code, age in s and text of what GPU drivers wrote to the log.
+
+    Only what the kernel itself must have written: a program can write to other logs.
+    """
+    log, now = kernel_log.read(Path("/")), time.monotonic()
+    errors = log.errors[-_MOST_ERRORS:] if log.certain else ()
+    return [(e.kind, e.bus_id, e.code, round(now - e.seconds, 1), e.text) for e in errors]
+
+
 class Look:
     """What is read at the beginning, during and at the end."""
 
-    def __init__(self, known: dict[int, dict[str, Any]], seconds: float) -> None:
-        self.known = known
+    def __init__(self, known: dict[int, dict[str, Any]], asked: dict[str, Any]) -> None:
+        self.known, self.asked, seconds = known, asked, asked["seconds"]
         count = max(2, min(int(seconds / _LOOK_S), _MOST_LOOKS // max(len(known), 1)))
         begin = time.monotonic()
         self.times = [begin + seconds * n / count for n in range(count + 1)]
@@ -88,16 +99,22 @@ class Look:
         self.spaces = {pid: process.namespace(pid) for pid in known}
         self.firsts = {space: pid for pid, space in self.spaces.items() if space}
         ends = [self.times[0], self.times[-1]]
+        rows = [(p, row) for p, row in known.items() if row["pipe"] and asked["recorder"]]
+        ranks = [(p, f"{row['pipe']}{row['rank']}.pipe", row["dump"]) for p, row in rows]
+        self.recorders = ([0], lambda _: recorder.dumps(ranks, _WAIT_S), 2 * _WAIT_S)
         self.probes: dict[str, Task[Any]] = {
             "files": probe(known, process.descriptors),
             "maps": probe(known, process.maps_of),
-            "GPUs": probe([0], lambda _: gpu_looks(ends), seconds + _WAIT_S),
+            "GPUs": probe([0], lambda _: nvml.gpu_looks(ends), seconds + _WAIT_S),
+            "GPUs of AMD": probe([0], lambda _: amdgpu.gpu_looks(self.times), seconds + _WAIT_S),
+            "kernel log": Task(lambda emit: emit((0, kernel_errors())), seconds),
+            "flight recorder": probe(*self.recorders),
         }
 
     def read(self) -> tuple[float, dict[int, Any], dict[int, Any], dict[str, Any]]:
         """Return what is compared between beginning and end: time, processes, counters, ports."""
         ports: dict[str, Any] = {s: network.interfaces(p) for s, p in self.firsts.items()}
-        ports["rdma"] = network.rdma()[0]
+        ports |= network.ports()[0]
         counters = {pid: process.counters(pid) for pid in self.known}
         return time.monotonic(), process.everything(), counters, ports
 
@@ -119,7 +136,7 @@ class Look:
             for pid in self.firsts.values():
                 network.queues(pid, owners, self.sockets)
 
-    def run(self, with_stacks: bool) -> dict[str, Any]:
+    def run(self) -> dict[str, Any]:
         """Return all that was seen."""
         start = self.read()
         self.watch()
@@ -137,8 +154,11 @@ class Look:
         for pid, (_, gpu, mine) in self.found("files").items():
             rows[pid]["files"] = [(name, spaces.get(place)) for place, name in mine]
             rows[pid]["gpu"] = gpu
+        for name, again in (("flight recorder", ()), ("flight recorder again", self.recorders)):
+            for pid, dump in self.found(name, *again).get(0, {}).items():
+                rows[pid].setdefault("recorded", []).append(dump)
         unread: list[str] = []
-        if with_stacks:
+        if self.asked["stacks"]:
             ranks = [p for p in alive if self.known[p]["rank"] is not None] or alive
             texts = self.found("stacks", [0], lambda _: stacks(ranks), _STACKS_S).get(0, {})
             unread = [] if any(texts.values()) else [_NO_STACK]
@@ -151,11 +171,15 @@ class Look:
             "others": self.others(start[1], end[1], seconds),
             "sockets": list(self.sockets.values())[:1024],
             "ports": {
-                space: {n: (now - start[3][space].get(n, now)) / seconds for n, now in row.items()}
+                space: {
+                    n: (now - start[3][space].get(n, 0 if space == "errors" else now)) / seconds
+                    for n, now in row.items()
+                }
                 for space, row in end[3].items()
             },
-            "limits": network.rdma()[1],
-            "gpus": self.found("GPUs").get(0, []),
+            "limits": network.ports()[1],
+            "gpus": self.found("GPUs").get(0) or self.found("GPUs of AMD").get(0, []),
+            "kernel": self.found("kernel log").get(0, []),
             "ras": max(self.found("RAS", places, ras, _WAIT_S).values(), key=len, default=""),
             "problems": unread
             + [f"{n}: {p.outcome.problem}" for n, p in self.probes.items() if p.outcome.problem],
@@ -232,9 +256,7 @@ def main() -> None:
     who = process.members(asked["job"], asked["pids"], process.everything())
     finish([who])
     known = {pid: row for pid, row in who.outcome.values[: 1 << 16] if row}
-    document = Look(dict(list(known.items())[:_MOST_PROCESSES]), asked["seconds"]).run(
-        asked["stacks"]
-    )
+    document = Look(dict(list(known.items())[:_MOST_PROCESSES]), asked).run()
     used = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     document |= {
         "schema": "busbar-job-sample/1",

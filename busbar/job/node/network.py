@@ -3,12 +3,23 @@
 
 from __future__ import annotations
 
-import glob
 import socket
+from pathlib import Path
 from typing import Any
 
+from busbar.gate import sysfs
 from busbar.job.node.process import text_in
 from busbar.parse.numbers import whole
+
+_MOST_PORTS = 64
+_COUNTERS = (
+    ("rdma", 4, "infiniband/{device}/ports/{number}/counters/port_{}_data", ("rcv", "xmit")),
+    ("rdma", 1, "infiniband/{device}/ports/{number}/hw_counters/{}_bytes", ("rx", "tx")),
+    ("rdma", 1, "cxi/{cxi}/device/telemetry/hni_sts_{}_ok_octets", ("rx", "tx")),
+    ("ethernet", 1, "net/{device}/device/net/{device}/statistics/{}_bytes", ("rx", "tx")),
+)
+"""Kind, bytes in a unit, file and directions, of InfiniBand or RoCE, EFA, Slingshot, Ethernet. A
+virtual interface has no device."""
 
 
 def address(text: str) -> str:
@@ -45,19 +56,27 @@ def interfaces(pid: int) -> dict[str, int]:
     return {name: int(row[0]) + int(row[8]) for name, row in words.items()}
 
 
-def rdma() -> tuple[dict[str, int], dict[str, float]]:
-    """Return the bytes that RDMA ports received and sent, and the bytes per second they can."""
-    found: dict[str, int] = {}
-    limits: dict[str, float] = {}
-    for place in sorted(glob.glob("/sys/class/infiniband/*/ports/*"))[:64]:
-        name = f"{place.split('/')[4]}/{place.split('/')[6]}"
-        rate = text_in(f"{place}/rate", 64).partition(" ")[0]
-        for form, factor in (("counters/port_*_data", 4), ("hw_counters/[rt]x_bytes", 1)):
-            files = sorted(glob.glob(f"{place}/{form}"))
-            values = [whole(text_in(path, 64)) or 0 for path in files]
-            if len(values) == 2 and whole(rate):
-                ways = (f"{name} in", f"{name} out")
-                found |= {way: value * factor for way, value in zip(ways, values, strict=True)}
-                limits |= dict.fromkeys(ways, int(rate) * 1e9 / 8)
+def ports(root: Path = Path("/")) -> tuple[dict[str, dict[str, int]], dict[str, Any]]:
+    """Return what ports counted: bytes, and errors of RDMA; and GB/s of their link and PCIe slot.
+
+    GB/s of a slot is 0 if the kernel does not show it.
+    """
+    found: dict[str, dict[str, int]] = {"rdma": {}, "ethernet": {}, "errors": {}}
+    limits: dict[str, Any] = {}
+    for port in [*sysfs.rdma_ports(root), *sysfs.interfaces(root)][:_MOST_PORTS]:
+        device, _, number = port.name.partition("/")
+        cxi = device.replace("hsn", "cxi") if device[:3] == "hsn" else "none"
+        parts = {"device": device, "number": number or "1", "cxi": cxi}
+        for kind, factor, form, ways in _COUNTERS:
+            paths = [root / f"sys/class/{form.format(way, **parts)}" for way in ways]
+            # Slingshot adds the time: 4711@1700000000.5
+            values = [whole(sysfs.text_in(path).partition("@")[0]) for path in paths]
+            if None not in values and port.gbit_per_s:
+                for way, value in zip(("in", "out"), values, strict=True):
+                    found[kind][f"{port.name} {way}"] = (value or 0) * factor
+                bus = root / "sys/class" / ("infiniband" if port.rdma else "net") / device
+                limits[port.name] = (port.gbit_per_s / 8, sysfs.slot_gb_per_s(bus / "device"))
+                if kind == "rdma":
+                    found["errors"] |= {f"{port.name} {name}": n for name, n in port.counters}
                 break
     return found, limits

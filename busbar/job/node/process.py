@@ -20,7 +20,7 @@ NEEDS = {"RANK": "WORLD_SIZE", "SLURM_PROCID": "SLURM_STEP_ID"}
 """A batch script has SLURM_PROCID as well; others use RANK for something else."""
 SETTINGS = re.compile(
     r"(?:NCCL|RCCL|UCX|FI|OMPI_MCA_(?:btl|pml|mtl))(?:_\w{1,60})?"
-    r"|CUDA_(?:VISIBLE_DEVICES|LAUNCH_BLOCKING)"
+    r"|(?:CUDA|HIP|ROCR)_VISIBLE_DEVICES|CUDA_LAUNCH_BLOCKING"
 )
 SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL", re.IGNORECASE)
 LIBRARIES = re.compile(r"lib(?:mpi|nccl|rccl|cuda|ucp|fabric|amdhip64)\b")
@@ -87,9 +87,14 @@ def environment(pid: int) -> dict[str, Any]:
         usable = (whole(known.get(n, "")) for n in names if NEEDS.get(n, n) in known)
         return next((each for each in usable if each is not None), None)
 
+    cache = known.get("XDG_CACHE_HOME") or f"{known.get('HOME', '')}/.cache"
+    dumps = (known.get(f"TORCH_{name}_TEMP_FILE") for name in ("FR_DUMP", "NCCL_DEBUG_INFO"))
+    dump = next(filter(None, dumps), f"{cache}/torch/comm_lib_trace_rank_")
     names = [n for n in sorted(known) if SETTINGS.fullmatch(n) and not SECRET.search(n)]
     numbers = {"rank": first(RANKS), "local_rank": first(LOCAL), "world": first(WORLD)}
     return numbers | {
+        "pipe": known.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", ""),
+        "dump": f"{dump}{numbers['rank']}",
         "job": known.get("SLURM_JOB_ID", ""),
         "step": known.get("SLURM_STEP_ID", "")[:40],
         "ras": known.get("NCCL_RAS_ADDR", "")[:100],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What NCCL says of a running job: ``ncclras -f json`` and the JSON of its Inspector plugin."""
+"""What NCCL says of a running job: ``ncclras -f json``. `busbar job` reads its Inspector."""
 
 from __future__ import annotations
 
@@ -7,15 +7,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from busbar.engine.identify import NCCL_NAMES
-from busbar.engine.job_output import MOST_READINGS, JobOutput
-from busbar.engine.reading import Evidence, Kind, Reading
-from busbar.engine.tool import TableReader
+from busbar.engine.job_output import JobOutput
+from busbar.engine.reading import Evidence
 from busbar.parse import numbers
-from busbar.parse.text import decode
 
-RAS, INSPECTOR = "ncclras", "nccl-inspector"
-_MOST_RECORD_BYTES = 1 << 16
+RAS = "ncclras"
 
 
 def read_document(file: str, text: str) -> JobOutput | None:
@@ -79,55 +75,3 @@ def behind(ranks: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, str]]:
         if count < most[operation]:
             words = (str(rank), operation, str(count), str(most[operation]))
             yield dict(zip(("rank", "operation", "count", "most"), words, strict=True))
-
-
-class InspectorReader(TableReader):
-    """Reads the records of the Inspector; waiting for other ranks counts as time of operations.
-
-    Before version 4.3 of its format each line names its process, then only the first of a dump.
-    """
-
-    row_triggers = (r'\{"(?:header|coll_perf)"',)
-
-    def row(self, number: int, line: bytes, key: bytes) -> bool:
-        if line.lstrip()[:1] != b"{":
-            return False
-        place: tuple[str, int, int] | None = None
-        readings: list[Reading] = []
-        try:
-            record = numbers.load_json(line[:_MOST_RECORD_BYTES])
-            if "header" in record and "metadata" in record:
-                place = _place(record["header"], record["metadata"])
-            if "coll_perf" in record:
-                evidence = Evidence(self.runs.file, number, decode(line))
-                readings = _readings(record["coll_perf"], evidence)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return False
-        facts = self.run
-        if place or readings:
-            facts.tool = facts.tool or INSPECTOR
-        if place:
-            facts.note_process(*place[:2])
-            facts.ranks = max(facts.ranks or 0, place[2])
-        if len(facts.readings) < MOST_READINGS:
-            facts.readings += readings
-        return bool(place or readings)
-
-
-def _place(header: Mapping[str, Any], metadata: Mapping[str, Any]) -> tuple[str, int, int]:
-    """Return host and process id of the process that recorded, and the ranks of its job."""
-    whole = numbers.json_whole
-    return str(metadata["hostname"]), whole(metadata["pid"]), whole(header["n_ranks"])
-
-
-def _readings(row: Mapping[str, Any], evidence: Evidence) -> list[Reading]:
-    name, nbytes = str(row["coll"]), numbers.json_whole(row["coll_msg_size_bytes"])
-    operation = NCCL_NAMES.get(name, name.lower())
-    columns: tuple[tuple[Kind, str], ...] = (
-        ("busbw", "coll_busbw_gbs"),
-        ("algbw", "coll_algobw_gbs"),
-    )
-    return [
-        Reading(k, nbytes, numbers.json_real(row[c]), evidence=evidence, operation=operation)
-        for k, c in columns
-    ]
