@@ -29,7 +29,7 @@ _COMPARED: Sequence[Rule] = (
     *(rules_host.shared_cpu, rules_host.swapping, rules_host.storage, rules_gpu.throttled),
     *(rules_gpu.foreign, rules_gpu.settings, rules_peers.stacks, rules_peers.tcp_within_node),
     *(rules_peers.slow_path, rules_ports.idle, rules_gpu.late, rules_peers.late),
-    *(rules_host.no_cpu, rules_host.far_memory),
+    *(rules_peers.blocked, rules_host.no_cpu, rules_host.far_memory),
 )
 _ENDS = {"rank-stopped", "cannot-write", "collective-mismatch"}
 """Causes that keep a job from going on."""

@@ -92,8 +92,9 @@ def _far_share(rank: LiveRank) -> float:
 
 
 def storage(job: LiveJob) -> Iterator[Cause]:
-    """A rank waits for a disk or a file server that gives nothing."""
-    for rank in job.ranks:
-        states = rank.main.states
-        if states.count("D") > LIMIT.always * len(states) and not any(rank.main.moved):
-            yield cause("storage", [rank])
+    """A rank waits for a disk or a file server that gives nothing, or little and only it waits."""
+    waits = [r for r in job.ranks if r.main.states.count("D") > LIMIT.always * len(r.main.states)]
+    for rank in waits:
+        rate = max(rank.main.moved)
+        if not rate or (rate < LIMIT.slow_disk_bytes_per_s and 2 * len(waits) < len(job.ranks)):
+            yield cause("storage", [rank], rate=rate / 1e6)

@@ -16,7 +16,7 @@ from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
 from busbar.job.sample import LiveRank
 from busbar.words import grouped
 
-_SEGMENT, _TALKS, _STACK = map(re.compile, TABLE["patterns"].values())
+_SEGMENT, _SHARES, _BLOCKS, _TALKS, _LIBRARY, _STACK = map(re.compile, TABLE["patterns"].values())
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,20 @@ def moves(job: LiveJob) -> bool:
     return waits or max(ports, default=0.0) >= LIMIT.moved_bytes_per_s
 
 
-def _shares(rank: LiveRank) -> bool:
-    return any(_SEGMENT.match(name) for name in rank.main.shared)
+def _segments(job: LiveJob, rank: LiveRank) -> set[str]:
+    """Return the kinds of segments by which a rank shares memory.
+
+    Open MPI makes those of sm and vader even if others carry the data: they count if ranks of the
+    node share them.
+    """
+    peers = [each.main.shared for each in job.ranks if each.node is rank.node and each is not rank]
+    found = ((name, _SEGMENT.match(name)) for name in rank.main.shared)
+    return {m[0] for name, m in found if m and (not m["own"] or any(name in p for p in peers))}
+
+
+def _can_share(rank: LiveRank) -> bool:
+    libraries = [path.rpartition("/")[2] for path in rank.main.libraries or ()]
+    return any(_SHARES.match(name) and (rank.main.gpu or "ccl" not in name) for name in libraries)
 
 
 def tcp_within_node(job: LiveJob) -> Iterator[Cause]:
@@ -73,11 +85,13 @@ def tcp_within_node(job: LiveJob) -> Iterator[Cause]:
         rank.main.pid
         for p in local
         for rank in (p.source, p.target)
-        if _rates(rank).get("lo", 0.0) >= LIMIT.moved_bytes_per_s
+        if _can_share(rank) and _rates(rank).get("lo", 0.0) >= LIMIT.moved_bytes_per_s
     }
-    ranks = [r for r in job.ranks if r.main.pid in talking and not _shares(r)]
-    if ranks:
-        peers = [rank for rank in job.ranks if _shares(rank)]
+    kinds = {rank.main.pid: _segments(job, rank) for rank in job.ranks}
+    usual = set().union(*kinds.values())
+    lacks = [r for r in job.ranks if not kinds[r.main.pid] or usual - kinds[r.main.pid]]
+    if ranks := [rank for rank in lacks if rank.main.pid in talking]:
+        peers = [rank for rank in job.ranks if rank not in lacks]
         text = f", while {named(peers)} share memory" if peers else ""
         yield cause("tcp_within_node", ranks, peers=text)
 
@@ -114,7 +128,8 @@ def _calls(rank: LiveRank) -> tuple[Counter[str], str]:
     for row in _STACK.finditer(rank.main.stack):
         if "_bootstrap (threading.py" not in row["frames"]:
             frames = row["frames"].split(";")
-            names = (frame.partition(" (")[0] for frame in frames)
+            rows = (frame.partition(" (") for frame in frames)
+            names = (name for name, _, file in rows if not _LIBRARY.match(file))
             last = " < ".join(frames[:-5:-1])
             calls[next(filter(_TALKS.search, names), "")] += int(row["count"])
     return calls, last
@@ -138,14 +153,23 @@ def stacks(job: LiveJob) -> Iterator[Cause]:
 
 
 def late(job: LiveJob) -> Iterator[Cause]:
-    """One rank computes all the time, and the others poll. A GPU makes a rank spin that waits."""
+    """One rank computes all the time, and the others rest. A GPU makes a rank spin that waits."""
     odd = [r for r in job.ranks if r.main.cpu and min(r.main.cpu[1:] or (0.0,)) >= LIMIT.runs]
     odd = [rank for rank in odd if rank.main.switches < LIMIT.few_switches and not rank.main.gpu]
     rest = [rank for rank in job.ranks if rank not in odd]
-    polls = [rank for rank in rest if rank.main.switches >= LIMIT.few_switches]
-    calm = rest == polls and all(r.main.mean_cpu <= LIMIT.rests for r in rest)
+    calm = all(r.main.mean_cpu <= LIMIT.rests for r in rest)
     if len(odd) == 1 and rest and calm and not moves(job):
         yield cause("late", odd, mean=fmean(each.main.mean_cpu for each in rest))
+
+
+def blocked(job: LiveJob) -> Iterator[Cause]:
+    """One rank waits for a pipe, a lock or a child all the time, and the others poll or spin."""
+    odd = [r for r in job.ranks if not r.main.switches and _BLOCKS.fullmatch(r.main.wchan)]
+    odd = [rank for rank in odd if set(rank.main.states) <= {*"SD"}]
+    rest = [rank.main for rank in job.ranks if rank not in odd]
+    active = all(p.switches >= LIMIT.few_switches or p.mean_cpu >= LIMIT.runs for p in rest)
+    if len(odd) == 1 and rest and active and not moves(job):
+        yield cause("blocked", odd)
 
 
 def _call(row: Collective) -> tuple[str, int]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Puts faults into jobs of MPI, at random ranks, and counts how often ``busbar job`` names them.
 
-``job_faults.py [--places 5] [--healthy 50] [--seed 1] [--only NAME]``, as root: a network of four
-nodes is made of namespaces. Prints a row for each job, and at the end the counts.
+``job_faults.py [--fresh] [--places 5] [--healthy 50] [--seed 1] [--only NAME]``, as root: a
+network of four nodes is made of namespaces. ``--fresh``: other faults and jobs than those on which
+the rules were developed. Prints a row for each job, and at the end the counts.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Kind:
     pause_ms: float = 5
     stacks: bool = False
     warm_s: float = WARM_S
+    body: str = "ring"
+    """What the ranks exchange (tests/job/ranks.py); ``ucx`` is a ring by UCX."""
 
 
 FAULTS = (
@@ -74,6 +77,30 @@ HEALTHY = (
     Kind("memory", fault="memory"),
     Kind("nodes", nodes=4),
     Kind("with_stacks", stacks=True),
+)
+FRESH_FAULTS = (
+    Kind("ucx_tcp", "tcp-within-node", nbytes=1 << 20, body="ucx"),
+    Kind("loop", "rank-late", count=3, fault="loop", body="allreduce"),
+    Kind("pipe", "rank-late", fault="pipe", stacks=True, body="allreduce"),
+    Kind("slow_disk", "storage-stalled", count=3, fault="reads", body="allreduce"),
+    Kind("sigstop", "rank-stopped", count=5, nbytes=8192, body="sockets"),
+    Kind("full_group", "cpu-quota", count=3, fault="busy", pause_ms=10, body="allreduce"),
+    Kind("same_cpu", "cpu-affinity", fault="busy", pause_ms=25, count=2, body="ucx"),
+    Kind("ext4_full", "cannot-write", count=3, fault="checkpoint", nbytes=8192, body="sockets"),
+    Kind("swap", "swapping", count=3, body="allreduce"),
+    Kind("far_memory", "memory-far", nbytes=8192, body="sockets"),
+)
+FRESH_HEALTHY = (
+    Kind("ucx", nbytes=1 << 18, body="ucx"),
+    Kind("sockets", nbytes=32768, count=5, body="sockets"),
+    Kind("sockets_busy", nbytes=8192, count=2, fault="busy", pause_ms=40, body="sockets"),
+    Kind("allreduce", nbytes=1 << 20, count=3, body="allreduce"),
+    Kind("scans", fault="scans", count=3, pause_ms=60, body="allreduce"),
+    Kind("writes", fault="writes", count=2, pause_ms=80, body="ucx"),
+    Kind("loader", fault="loader", count=3, body="allreduce"),
+    Kind("starts", warm_s=0.5, count=5, body="allreduce"),
+    Kind("ends", fault="ends", count=3, body="ucx"),
+    Kind("nodes", nodes=3, count=3, nbytes=1 << 19, body="allreduce"),
 )
 
 
@@ -129,9 +156,9 @@ class Network:
 
 
 @contextmanager
-def cgroup(name: str) -> Iterator[Path]:
-    """Make a control group for CPU time (version 1) while the block runs."""
-    group = Path("/sys/fs/cgroup/cpu") / f"busbar-{name}-{os.getpid()}"
+def cgroup(name: str, controller: str = "cpu") -> Iterator[Path]:
+    """Make a control group (version 1) while the block runs."""
+    group = Path("/sys/fs/cgroup") / controller / f"busbar-{name}-{os.getpid()}"
     group.mkdir()
     try:
         yield group
@@ -159,18 +186,22 @@ def command(kind: Kind, odd: int, sign: Path, network: Network | None) -> list[s
     rank = [sys.executable, str(RANKS), str(kind.pause_ms), str(kind.nbytes), kind.fault]
     rank += [str(who), str(sign)]
     start = [str(BIN / "mpirun"), "--allow-run-as-root", "--oversubscribe", "--bind-to", "none"]
-    start += ["--mca", "pml", "ob1", "-x", f"LD_LIBRARY_PATH={BIN.parent / 'lib'}"]
+    start += ["-x", f"LD_LIBRARY_PATH={BIN.parent / 'lib'}"]
+    start += ["-x", f"JOB_BODY={kind.body}", "-x", f"JOB_PORT={20000 + os.getpid() % 9000}"]
+    ucx = [word for n in ("tls", "devices") for word in ("--mca", f"opal_common_ucx_{n}", "any")]
+    start += ["--mca", "pml", *(["ucx", *ucx] if kind.body == "ucx" else ["ob1"])]
     if kind.nodes > 1 and network:
         hosts = ",".join(f"{NET}.{n}:1" for n in range(1, kind.nodes + 1))
         start += ["--host", hosts, "--prtemca", "plm", "ssh"]
         start += ["--prtemca", "plm_ssh_agent", str(network.shell), "--leave-session-attached"]
         start += ["--mca", "btl_tcp_if_include", f"{NET}.0/24"]
-    if kind.name != "tcp":
+    if kind.cause != "tcp-within-node":
         return [*start, "-n", str(kind.count), *rank]
     parts = []
     for n in range(kind.count):
-        tcp = ["env", "OMPI_MCA_btl=self,tcp"] if n == odd else []  # -x would be for all
-        parts += [*([":"] if n else []), "-n", "1", *tcp, *rank]
+        tcp = "UCX_TLS=tcp,self" if kind.body == "ucx" else "OMPI_MCA_btl=self,tcp"
+        own = ["env", tcp] if n == odd else []  # -x would be for all
+        parts += [*([":"] if n else []), "-n", "1", *own, *rank]
     return [*start, *parts]
 
 
@@ -210,6 +241,26 @@ def faulty(kind: Kind, odd: int, pids: dict[int, int], sign: Path, net: Network)
             (group / "cpu.cfs_quota_us").write_text("20000")
             (group / "cgroup.procs").write_text(str(pid))
             stack.callback((group.parent / "cgroup.procs").write_text, str(pid))
+        elif kind.name == "full_group":
+            group = stack.enter_context(cgroup("group"))
+            (group / "cpu.shares").write_text(SHARES)
+            (group / "cpu.cfs_quota_us").write_text("100000")
+            (group / "cgroup.procs").write_text(str(pid))
+            stack.callback((group.parent / "cgroup.procs").write_text, str(pid))
+            for _ in range(4):
+                spin = stack.enter_context(subprocess.Popen([sys.executable, "-c", SPIN]))
+                stack.callback(spin.kill)
+                (group / "cgroup.procs").write_text(str(spin.pid))
+        elif kind.name == "same_cpu":
+            for each in pids.values():
+                os.sched_setaffinity(each, {odd % 2})
+        elif kind.name == "slow_disk":
+            group = stack.enter_context(cgroup("disk", "blkio"))
+            disk = os.stat(sign.parent).st_dev
+            limit = f"{os.major(disk)}:{os.minor(disk)} 200000"
+            (group / "blkio.throttle.read_bps_device").write_text(limit)
+            (group / "cgroup.procs").write_text(str(pid))
+            stack.callback((group.parent / "cgroup.procs").write_text, str(pid))
         elif kind.name == "slow_link":
             net.shape(odd + 1, "20mbit")
             stack.callback(net.free, odd + 1)
@@ -240,8 +291,15 @@ def run(kind: Kind, odd: int, directory: Path, network: Network) -> tuple[JobAns
     sign = directory / "begin"
     with ExitStack() as stack:
         if kind.fault == "checkpoint":
-            subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", disk], check=True)
+            image, words = directory / "image", ["-t", "tmpfs", "-o", "size=8m", "none"]
+            if kind.name == "ext4_full":
+                image.write_bytes(bytes(16 << 20))
+                subprocess.run(["mkfs.ext4", "-q", image], check=True)
+                words = ["-o", "loop", str(image)]
+            subprocess.run(["mount", *words, disk], check=True)
             stack.callback(subprocess.run, ["umount", "-l", disk], check=False)
+        elif kind.fault == "reads":
+            (directory / "data").write_bytes(os.urandom(1 << 20))
         log = stack.enter_context((directory / "log").open("wb"))
         words = command(kind, odd, sign, network)
         job = subprocess.Popen(words, stdout=log, stderr=log, start_new_session=True)
@@ -277,18 +335,21 @@ def end(job: subprocess.Popen[bytes], sign: Path) -> None:
         job.wait()
 
 
-def plan(places: int, healthy: int, seed: int, only: str) -> list[tuple[Kind, int]]:
+def plan(args: argparse.Namespace) -> list[tuple[Kind, int]]:
     """Return the jobs in random order, each with a rank."""
-    draw = random.Random(seed)  # noqa: S311 - a plan that can be repeated
-    rows = [(k, draw.randrange(k.count)) for k in FAULTS for _ in range(places)]
-    rows += [(HEALTHY[n % len(HEALTHY)], 0) for n in range(healthy)]
+    faults, well = (FRESH_FAULTS, FRESH_HEALTHY) if args.fresh else (FAULTS, HEALTHY)
+    only = args.only.split(",")
+    draw = random.Random(args.seed)  # noqa: S311 - a plan that can be repeated
+    rows = [(k, draw.randrange(k.count)) for k in faults for _ in range(args.places)]
+    rows += [(well[n % len(well)], 0) for n in range(args.healthy)]
     draw.shuffle(rows)
-    return [row for row in rows if not only or row[0].name in only.split(",")]
+    return [row for row in rows if not args.only or row[0].name in only]
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Print the table; exit status 1 if a healthy job was accused."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--fresh", action="store_true")
     parser.add_argument("--places", type=int, default=5)
     parser.add_argument("--healthy", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
@@ -299,12 +360,13 @@ def main(words: Sequence[str] | None = None) -> int:
     top = args.keep or Path(tempfile.mkdtemp(prefix="job-faults-"))
     top.mkdir(exist_ok=True, parents=True)
     with preferred(), Network(top) as network:
-        jobs = plan(args.places, args.healthy, args.seed, args.only)
+        jobs = plan(args)
         for number, (kind, odd) in enumerate(jobs):
             answer, seconds = run(kind, odd, top / f"{number}-{kind.name}", network)
             first = answer.causes[0] if answer.causes else None
             right = first is not None and first.id == kind.cause
-            right = right and first is not None and first.details["ranks"] == [odd]
+            ranks = [0, 1] if kind.name == "same_cpu" else [odd]
+            right = right and first is not None and first.details["ranks"] == ranks
             faults += bool(kind.cause)
             found += bool(kind.cause) and right
             bad = not kind.cause and bool(answer.causes)
