@@ -59,6 +59,11 @@ def pytest_configure(config: pytest.Config) -> None:
         }
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run first what forks: later the process is large, and a fork takes three times as long."""
+    items.sort(key=lambda item: "gate" not in item.path.parts)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
     """Tell the guard whether the test is pure."""

@@ -28,6 +28,7 @@ from tests.every_field import edits, filled, places
 from tests.said import Command
 
 EDITED = (CheckDocument, Analysis, SweepRun, NightlyDocument)
+ENTRIES = {str(n): {"a": 1} for n in range(200_000)}
 CHECK = filled(CheckDocument, "x") | {"time": "2026-11-22T03:12:00+00:00", "site": "h200x4"}
 
 
@@ -90,10 +91,9 @@ def test_an_edit_is_read_or_named(kind: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [*EDITED, GateDocument])
-def test_a_million_wrong_entries_are_one_error_soon(kind: Any) -> None:
+def test_many_wrong_entries_are_one_error_soon(kind: Any) -> None:
     """Also behind right ones, and in lists and mappings inside of others."""
     document, wrong = filled(kind, "x"), []
-    entries = {str(n): {"a": 1} for n in range(10**6)}
     for *way, last in places(document):
         edited = copy.deepcopy(document)
         node: Any = edited
@@ -102,16 +102,16 @@ def test_a_million_wrong_entries_are_one_error_soon(kind: Any) -> None:
         value, begin = node[last], time.process_time()
         key = ".".join(map(str, (*way, last)))
         if isinstance(value, list):
-            node[last], at = [*value * 1500, *[{"a": 1}] * 10**6], f"{key}.1500"
+            node[last], at = [*value * 1500, *ENTRIES.values()], f"{key}.1500"
         elif value in ({"x": "x"}, {"x": {"x": "x"}}) and last != "details":  # which takes all
-            node[last], at = value | entries, f"{key}.0"
+            node[last], at = value | ENTRIES, f"{key}.0"
         else:
             continue
         try:
             parse_document(kind, edited)
             wrong.append((key, "is accepted"))
         except ValueError as error:
-            if not str(error).startswith(at) or time.process_time() - begin > 5:
+            if not str(error).startswith(at) or time.process_time() - begin > 1:
                 wrong.append((key, str(error), time.process_time() - begin))
     assert not wrong
 

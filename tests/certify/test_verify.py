@@ -25,7 +25,7 @@ from tests.bench.certify_tampered import (
     untouched,
 )
 
-_TAMPERED, _UNTOUCHED = 200, 10
+_TAMPERED, _UNTOUCHED = 100, 10
 """More of them, when the code changes: ``python -m tests.bench.certify_tampered``."""
 
 

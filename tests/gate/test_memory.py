@@ -71,7 +71,9 @@ def test_what_gives_no_answer_three_times_has_failed(
     assert not look(1200).drain
 
 
-def test_three_looks_without_an_answer_follow_each_other(node: Node, look: Look) -> None:
+def test_three_looks_without_an_answer_follow_each_other(
+    node: Node, look: Look, at_once: None
+) -> None:
     for _ in range(2):
         node.smi(script="exit 9")
         assert drained(look, 2) == [False, False]
