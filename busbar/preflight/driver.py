@@ -13,7 +13,7 @@ from busbar.preflight import elf
 from busbar.preflight.elf import dotted, numbers
 from busbar.preflight.host import rocm_release
 from busbar.preflight.loader import ContainerFile, Libraries, View
-from busbar.preflight.model import PreflightAnswer, broken, ready
+from busbar.preflight.model import PreflightAnswer, answer
 from busbar.preflight.plan import ImagePlan
 
 Version = tuple[int, ...]
@@ -27,17 +27,13 @@ _ROCM: dict[Version, tuple[Version, Version]] = {
     for release, (oldest, newest) in _TABLES["rocm"].items()
 }
 _NCCL_CUDA = re.compile(rb"NCCL version [\d.]{1,32}\+cuda(?P<version>\d{1,4}\.\d{1,4})")
-_TABLE = "add it to the table in busbar/preflight/drivers.yaml"
 
 
 def cuda(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     """Check that the driver supports every CUDA version that the program loads."""
     driver = plan.host.nvidia_driver
     if driver is None:
-        return broken(
-            "no NVIDIA driver on this host (/sys/module/nvidia/version)",
-            "run preflight on a compute node",
-        )
+        return answer("no-nvidia-driver")
     driver_text = f"driver {dotted(driver)}"
     libcuda = plan.view.search("libcuda.so.1")
     if libcuda and libcuda.origin == "image":
@@ -50,28 +46,21 @@ def cuda(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
         if fault := _toolkit_fault(toolkit, source, driver, driver_text):
             return fault
         toolkits.append(f"CUDA {dotted(toolkit or ())} ({source})")
-    return ready(
-        f"{driver_text} runs {', '.join(toolkits)}"
-        if toolkits
-        else f"{driver_text}; the program loads no CUDA"
-    )
+    if not toolkits:
+        return answer("no-cuda", driver=driver_text)
+    return answer("driver-runs-cuda", driver=driver_text, toolkits=", ".join(toolkits))
 
 
 def _libcuda_fault(libcuda: ContainerFile, driver: Version) -> PreflightAnswer | None:
     """Check a libcuda of the image that the loader finds before the driver's."""
-    remedy = f"remove {libcuda.path.parent} from LD_LIBRARY_PATH and /etc/ld.so.conf.d"
-    reason = f"{libcuda.path} in the image hides the libcuda that --nv binds"
     if "stubs" in libcuda.path.parts:
-        return broken(f"{reason}; it is a stub for linking", remedy)
+        return answer("libcuda-stub", library=libcuda)
     version = re.fullmatch(r"libcuda\.so\.(?P<version>\d+(?:\.\d+)+)", libcuda.path.name)
     if version is None:
-        return broken(f"{reason}; its name does not give a driver version", remedy)
+        return answer("libcuda-without-version", library=libcuda)
     if numbers(version["version"]) < driver:
-        return broken(
-            f"{reason}; it is cuda-compat {version['version']}, older than the driver"
-            f" {dotted(driver)}, so CUDA fails with a driver mismatch (error 803)",
-            remedy,
-        )
+        facts = {"version": version["version"], "driver": dotted(driver)}
+        return answer("old-libcuda", library=libcuda, **facts)
     return None
 
 
@@ -80,21 +69,12 @@ def _toolkit_fault(
 ) -> PreflightAnswer | None:
     """Check one CUDA version against the driver."""
     if toolkit is None:
-        return broken(
-            f"{source} contains a CUDA runtime of unknown version",
-            "set CUDA_VERSION in the image, as NVIDIA's images do, or link libcudart.so",
-        )
+        return answer("unknown-cuda", source=source)
+    facts = {"toolkit": dotted(toolkit), "source": source, "driver": driver_text}
     oldest = _OLDEST_DRIVER.get(toolkit[:1]) or _OLDEST_DRIVER.get(toolkit[:2])
     if oldest is None:
-        reason = f"the oldest driver for CUDA {dotted(toolkit)} ({source}) is unknown"
-        return broken(reason, _TABLE)
-    if driver < oldest:
-        return broken(
-            f"CUDA {dotted(toolkit)} ({source}) needs driver {dotted(oldest)} or newer; found"
-            f" {driver_text}",
-            "use a CUDA that the driver supports; cuda-compat works on data center GPUs only",
-        )
-    return None
+        return answer("unlisted-cuda", **facts)
+    return answer("old-driver", oldest=dotted(oldest), **facts) if driver < oldest else None
 
 
 def _toolkits(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[Version | None, str]]:
@@ -121,26 +101,20 @@ def rocm(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     """Check that AMD supports the image's ROCm on the host's driver."""
     outside = plan.host.rocm
     if outside is None:
-        return broken(
-            "no ROCm on this host (.info/version in /opt/rocm* or /opt/rocm/core-*), so the driver"
-            " release is unknown",
-            "run preflight on a compute node",
-        )
+        return answer("no-rocm-on-host")
     inside = rocm_release(View.of(plan.contents.files)) or _hip_release(libraries)
     if inside is None:
-        return ready("the image does not contain ROCm")
+        return answer("no-rocm")
     supported = _ROCM.get(outside[:2])
     releases = f"ROCm {dotted(inside)} in the image, {dotted(outside)} on the host"
     if supported is None:
-        return broken(f"{releases}: what the host's driver supports is unknown", _TABLE)
+        return answer("unlisted-rocm", releases=releases)
     oldest, newest = supported
     length = len(inside[:2])  # a soname gives only the major version
     if not oldest[:length] <= inside[:2] <= newest[:length]:
-        return broken(
-            f"{releases}: this driver supports {dotted(oldest)} to {dotted(newest)}",
-            f"build the image with ROCm {dotted(oldest)} to {dotted(newest)}",
-        )
-    return ready(releases)
+        facts = {"oldest": dotted(oldest), "newest": dotted(newest)}
+        return answer("other-rocm", releases=releases, **facts)
+    return answer("rocm", releases=releases)
 
 
 def _hip_release(libraries: Libraries) -> Version | None:

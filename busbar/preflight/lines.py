@@ -15,9 +15,7 @@ from busbar.preflight.model import (
     PreflightAnswer,
     PreflightLine,
     PreflightReport,
-    broken,
-    ready,
-    slow,
+    answer,
 )
 from busbar.preflight.mpi import ImageMpi, abi, pmi
 from busbar.preflight.net import network_lines
@@ -52,7 +50,7 @@ def examine(plan: ImagePlan) -> PreflightReport:
     return PreflightReport(
         image=plan.contents.reference,
         site=plan.site.name,
-        lines=[PreflightLine(name, *answer) for name, answer in answers],
+        lines=[PreflightLine(name, *each) for name, each in answers],
         libraries=origins(libraries),
         modules=modules(plan.view, libraries),
         launch=launch_line,
@@ -102,16 +100,13 @@ def loaded(view: View, program: ContainerFile | None) -> dict[str, ContainerFile
 def _image(plan: ImagePlan) -> PreflightAnswer:
     fingerprint = plan.contents.fingerprint
     if fingerprint is None:
-        return ready("none; only the files of the image are examined")
+        return answer("no-fingerprint")
     stack = fingerprint.stack
     suitable = (plan.stack, GPU_STACKS.get(plan.stack, plan.stack))
     if stack not in suitable:
-        return broken(
-            f"the image contains stack {stack}, but the site needs stack {plan.stack}",
-            f"build it with STACK={plan.stack}",
-        )
+        return answer("other-stack", stack=stack, needed=plan.stack)
     features = ", ".join(fingerprint.features)
-    return ready(f"stack {stack} by {fingerprint.delivery}: {features}")
+    return answer("fingerprint", stack=stack, delivery=fingerprint.delivery, features=features)
 
 
 def _glibc(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
@@ -119,66 +114,44 @@ def _glibc(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     version = elf.highest(inside.defines, "GLIBC") if inside else ()
     host_version = elf.highest(outside.defines, "GLIBC") if outside else ()
     if not inside or not version:
-        return broken("the image has no readable C library", "")
+        return answer("no-c-library")
     if not outside or not host_version:
-        return broken(
-            f"image {elf.dotted(version)}; this host has no readable C library",
-            "run preflight on a compute node, or give its whole root file system",
-        )
+        return answer("no-c-library-on-host", version=elf.dotted(version))
     if inside.machine != outside.machine:
-        return broken(
-            f"the C library of the image is for {inside.machine}, the host's for"
-            f" {outside.machine}",
-            "build the image for the machine of the site",
-        )
+        return answer("other-machine", inside=inside, outside=outside)
     required: tuple[int, ...] = ()
     user = ""
     for name, library in libraries.items():
         facts = elf.read(library) if library and library.origin != "image" else None
         if facts and (needed := elf.highest(facts.required_versions, "GLIBC")) > required:
             required, user = needed, name
+    known = {"version": elf.dotted(version), "required": elf.dotted(required)}
     if required > version:
-        return broken(
-            f"{user} of the host needs glibc {elf.dotted(required)}, the image has"
-            f" {elf.dotted(version)}",
-            "build the image on a base as new as the host, or inject libraries built for older",
-        )
-    need = f"; libraries of the host need {elf.dotted(required)}" if required else ""
-    return ready(f"image {elf.dotted(version)}, host {elf.dotted(host_version)}{need}")
+        return answer("old-c-library", user=user, **known)
+    need = f"; libraries of the host need {known['required']}" if required else ""
+    return answer("c-library", host=elf.dotted(host_version), need=need, **known)
 
 
 def _missing(libraries: Libraries) -> PreflightAnswer:
     missing = [name for name, library in libraries.items() if library is None]
     if missing:
-        return broken(
-            f"the loader does not find {', '.join(missing)}",
-            "install them in the image, or bind the host's directory with --inject",
-        )
+        return answer("missing-libraries", names=", ".join(missing))
     # The C library has its own line.
     if lacking := [f for f in version_faults(libraries) if not _GLIBC.search(f)]:
-        return broken(
-            "; ".join(lacking[:3]), "take both libraries from the same side: image or host"
-        )
-    return ready(f"the loader finds all {len(libraries)}")
+        return answer("missing-versions", faults="; ".join(lacking[:3]))
+    return answer("libraries", count=len(libraries))
 
 
 def _shared_memory(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     """Check UCX's shared-memory transports; ready if MPI does not use UCX."""
     core = ucx_core(libraries)
     if core is None or plan.stack in CRAY_STACKS:
-        return ready("MPI does not use UCX within a node")
+        return answer("no-ucx-within-a-node")
     chosen = plan.contents.variables.get("UCX_TLS", "all")
     if not chosen.startswith("^") and not _SHARED & set(chosen.split(",")):
-        return slow(
-            f"the image sets UCX_TLS={chosen}: ranks on one node do not use shared memory",
-            "add sm to UCX_TLS, or unset it",
-        )
+        return answer("no-shared-memory", tls=chosen)
     found = plan.view.ucx_modules(core, r"libuct_(?:cma|knem|xpmem)\.so\.\d+")
     one_copy = [name for name, file in found if file and not plan.view.faults(file)]
     if not one_copy:
-        return slow(
-            f"the UCX at {core.path} has no libuct_cma, libuct_knem or libuct_xpmem: each message"
-            " within a node is copied twice",
-            "use a UCX that was built with cma",
-        )
-    return ready(f"{', '.join(one_copy)} beside {core.path} ({core.origin})")
+        return answer("two-copies", core=core)
+    return answer("shared-memory", names=", ".join(one_copy), core=core)

@@ -6,12 +6,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
+from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from busbar.document import in_json
+from busbar.parse.tables import load_yaml
 from busbar.site.delivery import Stack
 from busbar.site.model import Name
 
@@ -110,6 +111,11 @@ class PreflightAnswer(NamedTuple):
     remedy: str = ""
 
 
-ready = partial(PreflightAnswer, Status.READY)
-slow = partial(PreflightAnswer, Status.SLOW)
-broken = partial(PreflightAnswer, Status.BROKEN)
+_ANSWERS = load_yaml(Path(__file__).with_name("answers.yaml"))
+
+
+def answer(key: str, /, **facts: object) -> PreflightAnswer:
+    """Return an answer of ``answers.yaml``, with its facts."""
+    (status, reason), *remedy = _ANSWERS[key].items()
+    texts = (text.format(**facts) for text in (reason, *(text for _, text in remedy)))
+    return PreflightAnswer(Status(status), *texts)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from busbar.preflight import elf
 from busbar.preflight.loader import ContainerFile, Libraries, ucx_core
-from busbar.preflight.model import PreflightAnswer, Status, broken, ready, slow
+from busbar.preflight.model import PreflightAnswer, Status, answer
 from busbar.preflight.plan import ImagePlan
 
 _DEVICES = {"cxi": r"cxi\d+", "efa": r"infiniband/uverbs\d+", "verbs": r"infiniband/uverbs\d+"}
@@ -19,8 +19,7 @@ def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, 
     fabric = plan.site.fabric
     if fabric is None:
         several = any(partition.nodes > 1 for partition in plan.site.partitions)
-        unchecked = "site.yaml has no fabric, so libraries of the network were not checked"
-        yield "fabric", ready(unchecked if several else "the site has no fabric between nodes")
+        yield "fabric", answer("unknown-fabric" if several else "no-fabric")
         return
     provider = fabric.provider
     if provider in ("cxi", "efa"):
@@ -34,28 +33,17 @@ def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, 
 def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightAnswer:
     library = libraries.get("libfabric.so.1") or plan.view.search("libfabric.so.1")
     if library is None:
-        return slow(
-            f"no libfabric is loaded: traffic uses TCP instead of {provider}",
-            "inject the host's libfabric, or install one with the provider in the image",
-        )
+        return answer("no-libfabric", provider=provider)
     source = _provider(plan, library, provider)
     if source is None:
-        return slow(
-            f"{library.path} ({library.origin}) has no provider {provider}: it silently falls"
-            " back to tcp or sockets",
-            "inject the host's libfabric with --inject DIRECTORY",
-        )
+        return answer("no-provider", library=library, provider=provider)
     if faults := plan.view.faults(source):
-        return slow(
-            f"provider {provider} ({source.path}) does not load, {faults[0]}:"
-            " libfabric silently falls back to tcp",
-            "bind the directory of that library too",
-        )
+        return answer("broken-provider", provider=provider, source=source, fault=faults[0])
     verbs = plan.view.resolve(source).get("libibverbs.so.1")
     effect = f"{provider} sees no device, and tcp is used"
     if verbs and (lack := _verbs_driver(plan, verbs, effect)):
-        return slow(*lack)
-    return ready(f"provider {provider} in {source.path} ({source.origin})")
+        return lack
+    return answer("provider", provider=provider, source=source)
 
 
 def _provider(plan: ImagePlan, library: ContainerFile, provider: str) -> ContainerFile | None:
@@ -68,69 +56,48 @@ def _provider(plan: ImagePlan, library: ContainerFile, provider: str) -> Contain
 def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightAnswer:
     kind = "rccl" if plan.gpu_option == "--rocm" else "nccl"
     if not any(re.fullmatch(rf"lib{kind}\.so\.\d+", name) for name in libraries):
-        return ready(f"the image has no {kind.upper()}")
+        return answer("no-nccl", kind=kind.upper())
     # NCCL loads libnccl-net.so, or the file that NCCL_NET_PLUGIN gives by its name or suffix.
     chosen = plan.environment.get("NCCL_NET_PLUGIN", "")
     names = [chosen, f"lib{kind}-net-{chosen}.so"] if chosen else [f"lib{kind}-net.so"]
     plugin = next((f for name in names if name and (f := plan.view.search(name))), None)
     forced = plan.environment.get("NCCL_NET")
-    status = Status.BROKEN if forced else Status.SLOW
-    if plugin:
-        faults = plan.view.faults(plugin)
-        if not faults:
-            return ready(f"{plugin.path.name} ({plugin.origin})")
-        return PreflightAnswer(
-            status,
-            f"{plugin.path} does not load, {faults[0]}: {_without(kind, forced, provider)}",
-            "bind the directory of that library too",
-        )
-    ignored = ""
-    if others := [n for n in libraries if n.startswith(("libnccl-net", "librccl-net"))]:
-        ignored = f"; {kind.upper()} does not load {others[0]} by that name"
-    return PreflightAnswer(
-        status,
-        f"no {names[-1]}: {_without(kind, forced, provider)}{ignored}",
-        "inject the directory of aws-ofi-nccl with --inject (AWS: /opt/amazon/ofi-nccl/lib*), or"
-        " install it in the image",
-    )
-
-
-def _without(kind: str, forced: str | None, provider: str) -> str:
+    faults = plan.view.faults(plugin) if plugin else []
+    if plugin and not faults:
+        return answer("net-plugin", plugin=plugin)
+    effect = f"{kind.upper()} uses sockets instead of {provider}"
     if forced:
-        return f"NCCL_NET={forced} forbids a fallback to sockets"
-    return f"{kind.upper()} uses sockets instead of {provider}"
+        effect = f"NCCL_NET={forced} forbids a fallback to sockets"
+    if plugin:
+        found = answer("broken-net-plugin", plugin=plugin, fault=faults[0], effect=effect)
+    else:
+        others = [n for n in libraries if n.startswith(("libnccl-net", "librccl-net"))]
+        ignored = f"; {kind.upper()} does not load {others[0]} by that name" if others else ""
+        found = answer("no-net-plugin", name=names[-1], effect=effect, ignored=ignored)
+    return found._replace(status=Status.BROKEN) if forced else found
 
 
 def _verbs(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     transport = ucx_core(libraries)
     if transport is None:
-        return slow(
-            "the program does not load UCX, so MPI uses its own TCP transport",
-            "use an MPI with UCX",
-        )
+        return answer("no-ucx")
     found = plan.view.ucx_modules(transport, r"libuct_ib(?:_mlx5)?\.so\.\d+")
     module = next((file for _, file in found if file), None)
     if module is None:
-        return slow(
-            f"the UCX at {transport.path} has no libuct_ib: it uses TCP between nodes",
-            "build UCX with verbs",
-        )
+        return answer("no-ucx-verbs", core=transport)
     if faults := plan.view.faults(module):
-        return slow(
-            f"{module.path} does not load, {faults[0]}: UCX uses TCP",
-            "install rdma-core in the image",
-        )
+        return answer("broken-ucx-verbs", module=module, fault=faults[0])
     needs = plan.view.resolve(module)
     # Wheels bundle libibverbs under another name, with its own drivers.
     library = needs.get("libibverbs.so.1")
     effect = "UCX sees no device, and uses TCP"
     if library and (lack := _verbs_driver(plan, library, effect)):
-        return slow(*lack)
-    return ready(f"{module.path} ({module.origin})")
+        return lack
+    return answer("ucx-verbs", module=module)
 
 
-def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> tuple[str, str] | None:
-    """Check the rdma-core driver of the site's device; return reason and remedy of a fault."""
+def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> PreflightAnswer | None:
+    """Check the rdma-core driver of the site's device; None if it has no fault."""
     drivers: dict[str, tuple[int, ContainerFile]] = {}
     for directory in plan.view.directories:
         for name in plan.view.names(directory / "libibverbs"):
@@ -143,23 +110,13 @@ def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> tuple
     private = elf.highest(facts.defines, "IBVERBS_PRIVATE") if facts else ()
     for driver in required:
         if driver not in drivers:
-            return (
-                f"{library.path} ({library.origin}) has no lib{driver}-rdmav*.so beside it:"
-                f" {effect}",
-                "install ibverbs-providers in the image",
-            )
+            return answer("no-verbs-driver", library=library, driver=driver, effect=effect)
         number, file = drivers[driver]
+        fault = {"driver": driver, "number": number, "effect": effect}
         if private and number != private[0]:
-            return (
-                f"lib{driver}-rdmav{number}.so does not match {library.path} ({library.origin}),"
-                f" which needs rdmav{private[0]}: {effect}",
-                "use libibverbs and drivers of the same rdma-core",
-            )
+            return answer("other-verbs-driver", library=library, private=private[0], **fault)
         if faults := plan.view.faults(file):
-            return (
-                f"lib{driver}-rdmav{number}.so does not load, {faults[0]}: {effect}",
-                "install ibverbs-providers in the image",
-            )
+            return answer("broken-verbs-driver", fault=faults[0], **fault)
     return None
 
 
@@ -168,12 +125,6 @@ def _fabric_devices(plan: ImagePlan, provider: str) -> PreflightAnswer:
     devices = [name for name in plan.host.devices if pattern.fullmatch(name)]
     expected = plan.site.node_type().nic_count
     if not devices:
-        return broken(
-            f"this host has no {provider} device under /dev", "run preflight on a compute node"
-        )
-    counts = f"{len(devices)} {provider} devices under /dev, {expected} in site.yaml"
-    if len(devices) < expected:
-        return slow(
-            counts, "run preflight on a compute node; if this is one, look for a port that failed"
-        )
-    return ready(counts)
+        return answer("no-fabric-devices", provider=provider)
+    name = "few-fabric-devices" if len(devices) < expected else "fabric-devices"
+    return answer(name, count=len(devices), provider=provider, expected=expected)
