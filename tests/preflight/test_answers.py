@@ -27,7 +27,9 @@ def test_answers_get_their_facts() -> None:
             dicts = {
                 ast.unparse(node.targets[0]): {ast.literal_eval(key) for key in node.value.keys}
                 for node in nodes
-                if isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict)
+                if isinstance(node, ast.Assign)
+                and isinstance(node.value, ast.Dict)
+                and all(isinstance(key, ast.Constant) for key in node.value.keys)
             }
             words = {each.value for each in nodes if isinstance(each, ast.Constant)}
             given |= words & _ANSWERS.keys()
