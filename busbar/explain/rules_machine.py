@@ -35,6 +35,8 @@ _PAGEABLE = 5.0
 """GB/s: copies of pageable memory are slower, every link between host and GPU is faster."""
 _LARGE = 1 << 22
 _BUSY_PERCENT = 10
+_STEADY = 1.02
+"""The fastest over the slowest of pairs that only their links limit."""
 
 
 # ---- CPUs
@@ -188,15 +190,20 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
         return
     slow = _slow_rank(facts.readings)
     if slow and not context.excused and facts.device != "host":
-        rank, ratio, reading = slow
+        rank, ratio, mine = slow
         summary = f"pairs with rank {rank} reach {ratio:.0%} of what the others reach"
         effect = Verdict.DEGRADED if ratio < 0.7 else Verdict.PASS
-        for id_ in ("gpu-busy", "gpu-link-slow"):
-            yield finding(summary, reading, certain=False, effect=effect, id_=id_, rank=rank)
+        # Lost links take the same share of each pair; another program disturbs some more.
+        steady = mine[-1].value < _STEADY * mine[0].value
+        for id_ in ("gpu-link-slow", "gpu-busy") if steady else ("gpu-busy", "gpu-link-slow"):
+            yield finding(summary, mine[0], certain=False, effect=effect, id_=id_, rank=rank)
 
 
-def _slow_rank(readings: Sequence[Reading]) -> tuple[int, float, Reading] | None:
-    """Return the rank whose pairs are all slower than every other pair."""
+def _slow_rank(readings: Sequence[Reading]) -> tuple[int, float, list[Reading]] | None:
+    """Return the rank whose pairs are all slower than every other pair, and these, slowest first.
+
+    With them, what their best reaches of what others reach.
+    """
     rates = [
         r for r in readings if r.kind == "bw" and r.source is not None and r.target is not None
     ]
@@ -206,14 +213,16 @@ def _slow_rank(readings: Sequence[Reading]) -> tuple[int, float, Reading] | None
     if len(ranks) < 4:  # with three, one pair is all that is left to compare with
         return None
     for rank in sorted(ranks):
-        mine = [r for r in rates if rank in (r.source, r.target)]
+        mine = sorted(
+            (r for r in rates if rank in (r.source, r.target)), key=lambda each: each.value
+        )
         others = [r.value for r in rates if rank not in (r.source, r.target)]
         if not mine or len(others) < 2:
             continue
-        top = max(r.value for r in mine)
+        top = mine[-1].value
         ratio = top / statistics.median(others)
         if ratio < 0.85 and top < min(others):
-            return rank, ratio, min(mine, key=lambda r: r.value)
+            return rank, ratio, mine
     return None
 
 

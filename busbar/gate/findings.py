@@ -192,12 +192,17 @@ _OWN = re.compile(
 _GRAVITY: tuple[GateAction, ...] = get_args(GateAction)
 
 
+def gravest(faults: Sequence[GateRow]) -> GateRow:
+    """Return the fault whose repair takes most."""
+    return max(faults, key=lambda fault: _GRAVITY.index(fault.action))
+
+
 def reason_of(faults: Sequence[GateRow]) -> str:
     """Return the reason of a drain: the gravest fault, and how many others there are.
 
     Plain ASCII in one line. If it is too long, the remedy is cut.
     """
-    first = max(faults, key=lambda fault: _GRAVITY.index(fault.action))
+    first = gravest(faults)
     what = " ".join(filter(None, (first.check, first.where, first.value or "failed")))
     more = f" (+{len(faults) - 1} more)" if len(faults) > 1 else ""
     band = (first.band or "healthy")[:_MOST_BAND]

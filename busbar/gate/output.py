@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from busbar.boundary import metric_label, refuse_foreign, replace_file
-from busbar.gate.findings import GateDocument
+from busbar.gate.findings import GateDocument, gravest
 from busbar.plain import Column, Part, Plain
 from busbar.verdict import STYLES, Verdict
 
@@ -35,8 +35,8 @@ def show(result: GateDocument, screen: Plain) -> None:
         screen.fitted(_COLUMNS, rows)
     for problem in result.problems:
         screen.line(f"not complete: {problem}")
-    if not result.site:
-        screen.line("next: busbar site list, then busbar gate --site NAME: it judges more")
+    if step := _next(result):
+        screen.line(f"next: {step}")
     passed = sum(row.verdict is Verdict.PASS for row in result.checks)
     kind = "state only" if result.passive else "state and copies"
     site = f"site {result.site}" if result.site else "no site"
@@ -63,6 +63,19 @@ def _sentence(result: GateDocument) -> str:
     if open_:
         return f"nothing is certain against it; {open_[0]}" + _more(open_, 1)
     return "nothing speaks against it, it may take jobs"
+
+
+def _next(result: GateDocument) -> str:
+    """Return what to do; empty if nothing is wrong."""
+    if not result.site:
+        return "busbar site list, then busbar gate --site NAME: it judges more"
+    again = f"then run busbar gate --site {result.site} again"
+    if faults := [row for row in result.checks if row.is_fault]:
+        first = gravest(faults)
+        return f"{f'{first.check} {first.where}'.strip()}: {first.remedy}; {again}"
+    open_ = [row.check for row in result.checks if row.verdict is Verdict.UNKNOWN]
+    open_ += result.problems
+    return f"{open_[0]}: do what its line says is missing, {again}" if open_ else ""
 
 
 def _more(parts: Sequence[str], shown: int = _MOST_FAULTS) -> str:

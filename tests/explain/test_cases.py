@@ -117,11 +117,17 @@ def test_two_ranks_that_name_one_gpu() -> None:
     assert found.causes[0].confidence == "certain"
 
 
-def test_a_slow_gpu_in_the_matrix_names_both_that_fit() -> None:
+@pytest.mark.parametrize(
+    ("scatter", "first"), [(0.0, "gpu-link-slow"), (1.0, "gpu-link-slow"), (20.0, "gpu-busy")]
+)
+def test_a_slow_gpu_in_the_matrix_names_both_that_fit(scatter: float, first: str) -> None:
     pairs = [(a, b) for a in range(4) for b in range(4) if a != b]
-    rows = [reading(a, b, 200.0 if 2 in (a, b) else 390.0) for a, b in pairs]
+    rows = [reading(a, b, 200.0 + scatter * a if 2 in (a, b) else 390.0) for a, b in pairs]
     found = run(gpu_aware(*rows, ranks=4), site="h200x4")
-    assert ids(found) == {"gpu-busy", "gpu-link-slow"}
+    assert [cause.id for cause in found.causes] == [
+        first,
+        *({"gpu-busy", "gpu-link-slow"} - {first}),
+    ]
     assert {cause.confidence for cause in found.causes} == {"likely"}
     assert found.causes[0].details == {"rank": 2}
 
