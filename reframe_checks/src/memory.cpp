@@ -247,7 +247,7 @@ int run(int argc, char **argv) {
     {
         std::vector<unsigned char> from(bytes + margin), to(bytes + 2 * guard);
         fill(from.data(), from.size(), 1);
-        for (unsigned threads : {1U, std::max(2U, std::thread::hardware_concurrency())}) wrong += host(from, to, 0.2, threads);
+        for (unsigned threads : {1U, std::max(2U, std::thread::hardware_concurrency())}) wrong += host(from, to, 0.1, threads);
     }
 #ifdef GPU
     Pinned pinned(asked ? device::allocate_staging(bytes + around) : nullptr);

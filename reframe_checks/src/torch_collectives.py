@@ -39,7 +39,7 @@ _PATTERN = 251
 # Patterns begin at different places in one payload, as buffers of programs are aligned.
 _ALIGNED, _SHIFTS, _CHUNK = 32, 509, 1 << 24
 _GUARD, _UNTOUCHED, _OVERWRITTEN = 32, -3.0, -2.0
-_VERIFIED, _LEAST_VERIFIED, _VERIFIED_SECONDS = 104, 4, 0.2
+_VERIFIED, _LEAST_VERIFIED, _VERIFIED_SECONDS = 104, 4, 0.15
 _BATCHES, _LEAST_ROUNDS, _BATCH_BYTES = 5, 4, 4 << 30
 _DELAY_BYTES, _DELAY_MARGIN = 256 << 20, 2
 # Looks at the kernel's clock, which counts hundredths of a second, and how far apart.
@@ -389,7 +389,7 @@ def measure(job: Job, name: str, nbytes: int, *, warmup: int, iterations: int) -
 
     The last result of each batch is compared whole, outside its time. After the batches 104 turns
     follow, all compared, so that a fault in every n-th result is caught up to n = 104; fewer, but
-    at least 4, if they would take more than 0.2 s, as those of 1 GiB do.
+    at least 4, if they would take more than 0.15 s, as those of 1 GiB do.
     """
     operation = OPERATIONS[name](job, nbytes)
     wrong = verified(operation, range(_LEAST_VERIFIED))
