@@ -47,6 +47,11 @@ _ERRORS: dict[ErrorKind, re.Pattern[str]] = {
         r"|bad page threshold|device lost from bus).*)"
     ),
 }
+_BEGINNINGS: dict[str, ErrorKind] = {
+    "NVRM: Xid": "xid",
+    "nvidia-nvswitch": "sxid",
+    "amdgpu ": "amdgpu",
+}
 _QUOTED = re.compile(r"(?<=.)\bprocess\b.*", re.IGNORECASE)
 """What amdgpu quotes: ``for process NAME pid 7 thread NAME``, ``Process information: ...``."""
 _BEGINS = re.compile(
@@ -101,15 +106,16 @@ def read(root: Path) -> KernelLog:
     devices = root / "sys/bus/pci/devices"
     if not devices.is_dir():
         return replace(log, certain=False)
-    here = (error for error in log.errors if _is_present(error, devices))
-    return replace(log, errors=tuple(here))
+    places = {(error.kind, error.bus_id) for error in log.errors}
+    here = {place for place in places if _is_present(*place, devices)}
+    return replace(log, errors=tuple(e for e in log.errors if (e.kind, e.bus_id) in here))
 
 
-def _is_present(error: KernelError, devices: Path) -> bool:
+def _is_present(kind: ErrorKind, bus_id: str, devices: Path) -> bool:
     # The driver may write a domain of eight digits, and no function.
-    address = error.bus_id.partition(".")[0][-len("0000:00:00") :]
+    address = bus_id.partition(".")[0][-len("0000:00:00") :]
     vendors = (number_in(device / "vendor") for device in devices.glob(f"{address}.*"))
-    return _VENDORS[error.kind] in vendors
+    return _VENDORS[kind] in vendors
 
 
 def _read(path: Path) -> KernelLog:
@@ -190,12 +196,10 @@ def parse_dmesg(text: str) -> KernelLog:
 
 
 def _errors(text: str, seconds: float) -> Iterator[KernelError]:
-    if not text.startswith(("NVRM: Xid", "nvidia-nvswitch", "amdgpu ")):
+    kind = next((kind for begin, kind in _BEGINNINGS.items() if text.startswith(begin)), None)
+    if not kind or _NETFILTER.search(text):
         return
-    if _NETFILTER.search(text):
-        return
-    for kind, pattern in _ERRORS.items():
-        if error := pattern.match(_QUOTED.sub("", text)):
-            words = error["rest"].strip(" ,:")[:_MOST_TEXT]
-            code = numbers.count(error["code"])
-            yield KernelError(kind, error["bus"].lower(), code, seconds, words)
+    if error := _ERRORS[kind].match(_QUOTED.sub("", text)):
+        words = error["rest"].strip(" ,:")[:_MOST_TEXT]
+        code = numbers.count(error["code"])
+        yield KernelError(kind, error["bus"].lower(), code, seconds, words)
