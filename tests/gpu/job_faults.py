@@ -39,18 +39,20 @@ class Case:
     environment: dict[str, str] = field(default_factory=dict)
     cpus: str = ""
     foreign: bool = False
+    recorder: bool = False
+    """Whether to look once more, and ask PyTorch's flight recorder."""
 
 
 CASES = (
-    Case("healthy", ""),
+    Case("mismatch", "collective-mismatch", body="mismatch", recorder=True),
+    Case("healthy", "", recorder=True),
+    Case("late_rank", "rank-late", 1, "late", recorder=True),
     Case("healthy_compute", "", body="compute"),
-    Case("late_rank", "rank-late", 1, "late"),
     Case("host_stall", "rank-late", 1, "loader"),
     Case("p2p_off", "nccl-p2p-off", environment={"NCCL_P2P_DISABLE": "1"}),
     Case("few_threads", "nccl-few-threads", environment={"NCCL_NTHREADS": "64"}),
     Case("foreign_process", "gpu-busy", 1, foreign=True),
     Case("one_core", "cpu-affinity", cpus="0"),
-    Case("mismatch", "collective-mismatch", body="mismatch"),
 )
 
 
@@ -114,6 +116,11 @@ def start(case: Case, port: int, progress: Path, log: Any) -> list[subprocess.Po
     for rank in range(RANKS):
         place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": RANKS}
         place |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        if case.recorder:
+            place |= {"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{progress}.pipe"}
+            place |= {"TORCH_FR_DUMP_TEMP_FILE": f"{progress}.dump"}
+            place |= {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{progress}.dump"}
+            place |= {"TORCH_NCCL_TRACE_BUFFER_SIZE": 2000}
         environment = os.environ | {k: str(v) for k, v in place.items()} | case.environment
         words = [*pin, *own, "--rank", case.body, str(rank), str(progress)]
         running.append(subprocess.Popen(words, env=environment, stdout=log, stderr=log, cwd=ROOT))
@@ -122,12 +129,12 @@ def start(case: Case, port: int, progress: Path, log: Any) -> list[subprocess.Po
     return running
 
 
-def look(pids: Sequence[int], seconds: float = LOOK_S) -> str:
+def look(pids: Sequence[int], *, recorder: bool = False) -> str:
     """Return the line that the collector prints."""
-    asked = {"job": "", "pids": [*pids], "seconds": seconds, "stacks": False}
+    asked = {"job": "", "pids": [*pids], "seconds": LOOK_S, "stacks": False, "recorder": recorder}
     words = [sys.executable, "-m", "busbar.job.node.collect", json.dumps(asked)]
     done = subprocess.run(
-        words, capture_output=True, text=True, timeout=seconds + 15, check=False, cwd=ROOT
+        words, capture_output=True, text=True, timeout=LOOK_S + 25, check=False, cwd=ROOT
     )
     sys.stderr.write(done.stderr)
     return documents(done.stdout)[0]
@@ -149,6 +156,9 @@ def observe(case: Case, port: int, out: Path) -> None:
             shown = f"{case.name}: observed in {time.monotonic() - begin:.1f} s"
             sys.stdout.write(f"{shown} at step {steps(progress)}\n")
             sys.stdout.flush()
+            if case.recorder:
+                line = look([each.pid for each in running[:RANKS]], recorder=True)
+                (out / f"{case.name}.recorder.json").write_text(line + "\n")
             if case.name == "healthy":
                 paired(progress, [each.pid for each in running[:RANKS]], out)
         finally:
@@ -160,12 +170,12 @@ def observe(case: Case, port: int, out: Path) -> None:
 def paired(progress: Path, pids: Sequence[int], out: Path) -> None:
     """Compare the steps per second with and without a look, in turns."""
     rates: dict[bool, list[float]] = {False: [], True: []}
-    for looked in (False, True) * 4:
+    for looked in (False, True) * 3:
         at, begin = steps(progress), time.monotonic()
         if looked:
-            look(pids, 2.0)
+            look(pids)
         else:
-            time.sleep(2.3)
+            time.sleep(LOOK_S + 0.3)
         rates[looked].append((steps(progress) - at) / (time.monotonic() - begin))
     (out / "paired.json").write_text(json.dumps({"without": rates[False], "with": rates[True]}))
 
@@ -178,8 +188,8 @@ def judged(out: Path) -> str:
     except ImportError as error:
         return f"not judged here: {error}\n"
     rows, named, healthy = [], 0, 0
-    for case in CASES:
-        path = out / f"{case.name}.json"
+    for case, end in ((case, end) for case in CASES for end in ("", ".recorder")):
+        path = out / f"{case.name}{end}.json"
         if not path.exists():
             continue
         lines = [row for row in path.read_text().splitlines() if row[:1] == "{"]
@@ -188,11 +198,11 @@ def judged(out: Path) -> str:
         ranks = [n for each in answer.causes[:1] for n in each.details["ranks"]]
         right = causes[:1] == ([case.cause] if case.cause else [])
         right = right and (case.rank is None or ranks == [case.rank])
-        named += right and bool(case.cause)
-        healthy += bool(causes) and not case.cause
+        named += right and bool(case.cause) and not end
+        healthy += bool(causes) and not case.cause and not end
         mark = "right" if right else "WRONG"
-        rows.append(f"{case.name:16} {mark}  {answer.verdict}: {answer.headline}  {causes}")
-        rows.append(f"{'':16} collector: {answer.collector_cpu_s} s; {answer.unseen}")
+        rows.append(f"{case.name + end:18} {mark}  {answer.verdict}: {answer.headline}  {causes}")
+        rows.append(f"{'':18} collector: {answer.collector_cpu_s} s; {answer.unseen}")
     wanted = sum(bool(case.cause) for case in CASES)
     rows.append(f"{named} of {wanted} faults named, {healthy} healthy jobs accused")
     if (out / "paired.json").exists():
