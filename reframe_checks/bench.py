@@ -39,6 +39,7 @@ from .programs import AT_END, BUSY, SOURCES
 ASKED = "asked.json"
 """What a check asks of each launch; it is kept beside the results."""
 PLACED = str(SOURCES / "placed.sh")
+PAIR = str(SOURCES / "pair.sh")
 NEAR_GPU = str(SOURCES / "near_gpu.sh")
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
@@ -240,6 +241,14 @@ class BenchCheck(LaunchesCheck, special=True):
     @run_after("init")
     def set_tags(self) -> None:
         self.tags |= TAGS[self.size_set]
+
+
+class Pair(BenchCheck, special=True):
+    """A server and a client, which ``pair.sh`` starts; on one node it does both."""
+
+    @run_after("setup")
+    def keep_them_off_one_core(self) -> None:
+        self.leave_all_cores()
 
 
 def versions_in(launch: BenchLaunch, shown: LaunchOutput) -> dict[str, str]:

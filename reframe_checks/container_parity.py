@@ -34,7 +34,7 @@ from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 from .bench import versions_of, words_of
-from .in_image import InImage, launcher_outside
+from .images import InImage, launcher_outside
 from .judging import Judgement, lines_of
 from .mpi_program import GpuAwareCheck, Sizes
 

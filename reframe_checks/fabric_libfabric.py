@@ -14,7 +14,7 @@ from reframe.core.builtins import parameter
 from busbar.engine.launch import BenchLaunch
 from busbar.tools.fabtests import request
 
-from .pair import PAIR, Pair
+from .bench import PAIR, Pair
 
 
 class Libfabric(Pair, special=True):

@@ -20,7 +20,7 @@ from busbar.site.model import Nic
 from busbar.tools.ucx_perftest.request import ANY_SIZE, LOGGED, SIZE, command
 from busbar.verdict import Verdict
 
-from .pair import PAIR, Pair
+from .bench import PAIR, Pair
 
 _EVEN = 0.9
 """A port below this share of the middle one of its node is slow: they are of one kind."""

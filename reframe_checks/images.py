@@ -1,10 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""Jobs whose delivery is an image."""
+"""Jobs whose delivery is an image: what follows their launcher runs inside."""
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from reframe.core.backends import getlauncher
 from reframe.core.builtins import run_after, run_before
 from reframe.core.exceptions import ReframeError
+from reframe.core.launchers import JobLauncher
 
 from busbar.delivery.environment import Image
 from busbar.engine.reading import Cause
@@ -13,8 +19,41 @@ from busbar.explain.containers import SLOW, image_causes
 from busbar.preflight.model import Status
 from busbar.verdict import Verdict
 
-from .in_image import InImage, launcher_outside
 from .judging import Judgement, JudgingMixin
+from .programs import SOURCES
+
+
+def launcher_outside(host: JobLauncher, image: Image) -> JobLauncher:
+    """What starts ranks that enter the image; ``host`` starts those of other deliveries.
+
+    Where preflight says srun, a job of the image has no other: its mpirun is inside.
+    """
+    if image.preflight.launch.outside[:1] != ("srun",) or host.registered_name == "srun":
+        return host
+    return getlauncher("srun")()
+
+
+class InImage(JobLauncher):
+    """The host's launcher and what enters the image, or the launcher of the image itself."""
+
+    registered_name = "in-image"
+
+    def __init__(self, host: JobLauncher, image: Image, names: Callable[[], list[str]]) -> None:
+        super().__init__()
+        self._host = host
+        self._image = image
+        self._names = names
+
+    def command(self, job: Any) -> list[str]:
+        """As preflight says: one of the two launchers is empty."""
+        launch = self._image.preflight.launch
+        ranks = ["-n", str(job.num_tasks)]
+        inside = [*launch.inside[:1], *ranks] if launch.inside else []
+        words = [*self._image.entered(self._names(), SOURCES, job.workdir), *inside]
+        if launch.outside[:1] == ("srun",):
+            return [self._host.run_command(job), *map(shlex.quote, words)]
+        outside = [*launch.outside[:1], *ranks] if launch.outside else []
+        return list(map(shlex.quote, [*outside, *words]))
 
 
 class ImageMixin(JudgingMixin):
