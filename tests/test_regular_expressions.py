@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from busbar.parse.tables import load_yaml
 from tests.cases import cases
 
 ROOT = Path(__file__).parents[1]
@@ -90,6 +92,25 @@ def test_groups_have_names(path: Path) -> None:
     tree = ast.parse(path.read_text())
     assert [(line, text) for line, text in expressions(tree) if unnamed(text)] == []
     assert list(numbered(tree)) == []
+
+
+def texts(value: object) -> Iterator[str]:
+    """The strings in a document."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list):
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from texts(each)
+
+
+def test_groups_in_tables_have_names() -> None:
+    """Tables of regular expressions are beside the module that reads them."""
+    tables = [path for path in SOURCES if (path.with_suffix(".yaml")).exists()]
+    found = [load_yaml(path.with_suffix(".yaml")) for path in tables]
+    found.append(tomllib.loads((ROOT / "busbar/redact.toml").read_text()))
+    wrong = [text for text in texts(found) if re.search(r"\\[dsw]|\(\?", text) and unnamed(text)]
+    assert len(found) > 8
+    assert wrong == []
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import argparse
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, TypeAlias
 
 from busbar.engine.launch import powers
@@ -68,6 +69,7 @@ def _size(text: str) -> int:
     return numbers.count(match["number"]) << _UNITS[match["unit"].upper()]
 
 
+@cache
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False, exit_on_error=False)
     kinds: dict[str, Callable[[str], Any]] = {"type": str, "redop": str}
