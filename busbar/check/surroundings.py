@@ -86,17 +86,12 @@ def refuse_without_shared_memory(site: Site, directory: Path = _SHM) -> None:
 def refuse_without_space(directory: Path) -> None:
     """Raise ``BusbarError`` if a file of 1 MiB cannot be written to the directory."""
     probe = directory / f".probe-{os.getpid()}"
+    hint = "make room, or choose another --output"
     try:
-        with probe.open("wb") as file:
+        with file_error("cannot be written", directory, hint), probe.open("wb") as file:
             file.write(bytes(_SPARE_BYTES))
             file.flush()
             os.fsync(file.fileno())
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be written: {error.strerror}",
-            where=str(directory),
-            hint="make room, or choose another --output",
-        ) from error
     finally:
         with suppress(OSError):
             probe.unlink(missing_ok=True)

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.check.calibrate import Accept, CalibratedSeries, below_model, calibrate
-from busbar.commands.declare import command
-from busbar.document import read_document, to_json
+from busbar.check.calibrate import Accept, CalibrationResult, below_model, calibrate
+from busbar.commands.declare import command, show
+from busbar.document import read_document
 from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
 from busbar.site.calibration import load, write
@@ -56,10 +56,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     )
     bands = found.calibration.bands
     path = write(found.calibration, site.directory) if bands else None
-    if args.json:
-        stdout().document(to_json(replace(found, file=str(path) if path else None)))
-    else:
-        _print(path, found.lines)
+    show(args, replace(found, file=str(path) if path else None), _print)
     return 0 if bands else EXIT_REFUSED
 
 
@@ -79,20 +76,20 @@ def _document(path: Path) -> CheckDocument:
     return document
 
 
-def _print(path: Path | None, lines: tuple[CalibratedSeries, ...]) -> None:
+def _print(found: CalibrationResult) -> None:
     out = stdout()
     names = ("series", "readings", "typical", "spread", "of the model", "")
     rows: list[list[Part]] = []
-    for line in lines:
+    for line in found.lines:
         unit = "us" if line.series.kind == "latency_us" else "GB/s"
         numbers = [str(line.readings), f"{line.typical:.4g} {unit}", f"{line.spread:.1%}"]
         model = f"{line.model:.2f}" if line.model is not None else "no model"
         end = f"no band: {line.refused}" if line.refused else "band"
         rows.append([line.name, *numbers, model, end])
     out.fitted([Column(name, right=name not in ("series", "")) for name in names], rows)
-    for line in below_model(lines):
+    for line in below_model(found.lines):
         out.line(f"below the model: {line.name}, {line.model:.2f} of it")
-    if path:
-        out.line(f"wrote {path}; next, run: busbar check --site {path.parent}")
+    if found.file:
+        out.line(f"wrote {found.file}; next, run: busbar check --site {Path(found.file).parent}")
     else:
         out.line("no series got a band; nothing was written")

@@ -25,7 +25,7 @@ from busbar.cluster.nightly.night import Night
 from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.stages import NightJob
 from busbar.commands.cluster_options import choice_of, tell, wish_of
-from busbar.commands.declare import command, group
+from busbar.commands.declare import command, group, show
 from busbar.document import to_json
 from busbar.errors import BusbarError, file_error, suggestion
 from busbar.slurm.client import scheduler_of
@@ -191,10 +191,7 @@ def check(args: argparse.Namespace) -> int:
         busbar certify verify acceptance --signers allowed_signers --json
     """
     found = verify(args.directory, args.signers)
-    if args.json:
-        stdout().document(to_json(found))
-    else:
-        _print_verification(found)
+    show(args, found, _print_verification)
     return EXIT_REFUSED if not found.supported else EXIT_UNCHECKED * bool(found.unchecked)
 
 

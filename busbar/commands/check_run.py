@@ -29,16 +29,16 @@ from busbar.check.surroundings import (
 from busbar.check.target import Target, target_of, untested
 from busbar.commands.check_end import RunState, conclude
 from busbar.commands.cluster_options import output_of, tell, wish_of
+from busbar.commands.declare import show
 from busbar.data import CHECKS, history_directory
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
-from busbar.document import to_json
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.site import Site
 from busbar.site.load import find
 from busbar.slurm.client import cancel_jobs, waiting_shown
-from busbar.terminal import stderr, stdout
+from busbar.terminal import stderr
 from busbar.words import counted
 
 
@@ -84,11 +84,7 @@ def _list(args: argparse.Namespace, output: Path, reframe: ReFrame) -> int:
     matches = selected(matches, args.name, args.tag)
     if not matches:
         refuse_nothing(args.checks, args.name, args.tag)
-    if args.json:
-        stdout().document(to_json(matches))
-    else:
-        for line in lines(matches):
-            stdout().line(line)
+    show(args, matches, lines(matches))
     return 0
 
 
@@ -216,11 +212,5 @@ def _refuse_unknown(
 def remove_old_results(output: Path) -> None:
     """Remove the results of an earlier run: this run may end without a verdict."""
     for name in ("results.json", "report.html"):
-        try:
+        with file_error("cannot be removed", output / name, "choose another --output"):
             (output / name).unlink(missing_ok=True)
-        except OSError as error:
-            raise BusbarError(
-                f"cannot be removed: {error.strerror}",
-                where=str(output / name),
-                hint="choose another --output",
-            ) from error

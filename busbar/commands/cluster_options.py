@@ -10,7 +10,7 @@ from pathlib import Path
 
 from busbar.boundary import output_directory, refuse_unsafe
 from busbar.delivery.choice import Choice
-from busbar.errors import BusbarError
+from busbar.errors import file_error
 from busbar.slurm.options import Wish
 from busbar.terminal import stderr
 
@@ -26,14 +26,8 @@ def output_of(args: argparse.Namespace) -> Iterator[Path]:
     if args.site:
         refuse_unsafe(args.site, "--site")
     output = output_directory(args.output, "--output")
-    try:
+    with file_error("cannot be used", hint="make room, or choose another --output"):
         yield output
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be used: {error.strerror or error}",
-            where=str(error.filename or output),
-            hint="make room, or choose another --output",
-        ) from error
 
 
 def tell(line: str) -> None:

@@ -4,17 +4,20 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeVar, get_args
 
 from busbar.arguments import Declaration, Parser, actions, described, heading, one_of, option
 from busbar.commands import option_types
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER
+from busbar.document import to_json
 from busbar.parse.tables import load_yaml
 from busbar.site.delivery import Stack
+from busbar.terminal import stdout
 from busbar.verdict import EXIT_STATUSES
 
+_T = TypeVar("_T")
 Run = Callable[[argparse.Namespace], int]
 
 _OPTIONS = load_yaml(Path(__file__).with_name("options.yaml"))
@@ -64,6 +67,22 @@ def _declared(entry: Any, values: Mapping[str, Any]) -> Declaration:
 
 def _value(value: Any, values: Mapping[str, Any]) -> Any:
     return values[value[1:]] if isinstance(value, str) and value.startswith("$") else value
+
+
+def show(
+    args: argparse.Namespace,
+    document: _T,
+    text: Callable[[_T], None] | Iterable[str],
+    indent: int = 1,
+) -> None:
+    """Print a document as JSON if ``--json`` is given, else its lines, or by ``text``."""
+    if args.json:
+        stdout().document(to_json(document), indent=indent)
+    elif callable(text):
+        text(document)
+    else:
+        for line in text:
+            stdout().line(line)
 
 
 def group(subparsers: Any, name: str, text: str) -> Any:

@@ -9,7 +9,7 @@ from itertools import product
 from typing import Any
 
 from busbar import site as sites
-from busbar.commands.declare import command
+from busbar.commands.declare import command, show
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
@@ -72,12 +72,8 @@ def _expect(args: argparse.Namespace) -> int:
             return _matrix(args, site, question)
         question = replace(question, src=0, dst=0)
     answer = _ask(site, question)
-    if args.json:
-        document = ExpectDocument(site=site.name, bench=args.bench, answer=answer)
-        stdout().document(to_json(document), indent=2)
-    else:
-        for line in single(site, args.bench, answer):
-            stdout().line(line)
+    document = ExpectDocument(site=site.name, bench=args.bench, answer=answer)
+    show(args, document, single(site, args.bench, answer), indent=2)
     return 0
 
 

@@ -4,12 +4,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-from busbar.commands import history_show as show
-from busbar.commands.declare import command, group
-from busbar.document import to_json
+from busbar.commands import history_show as text
+from busbar.commands.declare import command, group, show
 from busbar.errors import BusbarError, several
 from busbar.history import importing
 from busbar.history.compare import compare
@@ -17,9 +15,8 @@ from busbar.history.events import Changes, find_events
 from busbar.history.model import HistorySeries, HistoryShow, NightSeries
 from busbar.history.read import history, read_series
 from busbar.history.store import HistoryList, HistoryStore
-from busbar.terminal import stderr, stdout
+from busbar.terminal import stderr
 
-_D = TypeVar("_D")
 EXIT_FOUND = 1
 
 
@@ -36,13 +33,6 @@ def add_parser(subparsers: Any) -> None:
     command(commands, _compare)
     command(commands, _list)
     command(commands, _import)
-
-
-def _print(args: argparse.Namespace, document: _D, as_text: Callable[[_D], None]) -> None:
-    if args.json:
-        stdout().document(to_json(document))
-    else:
-        as_text(document)
 
 
 def _import(args: argparse.Namespace) -> int:
@@ -67,7 +57,7 @@ def _import(args: argparse.Namespace) -> int:
             except BusbarError as error:
                 errors.append(error)
     if not args.json or not errors:
-        _print(args, importing.Imports(files=tuple(done)), show.imported)
+        show(args, importing.Imports(files=tuple(done)), text.imported)
     if errors:
         raise several(errors)
     return 0
@@ -91,7 +81,7 @@ def _list(args: argparse.Namespace) -> int:
             if (not args.site or args.site in each.sites)
             and (args.since is None or each.last >= args.since)
         ]
-    _print(args, HistoryList(sources=tuple(sources)), show.sources)
+    show(args, HistoryList(sources=tuple(sources)), text.sources)
     return 0
 
 
@@ -111,7 +101,7 @@ def _show(args: argparse.Namespace) -> int:
     words = [word.lower() for word in args.words]
     chosen = [each for each in found if all(word in each.key.name.lower() for word in words)]
     document = HistoryShow(series=tuple(HistorySeries.of(each, facts) for each in chosen))
-    _print(args, document, show.series)
+    show(args, document, text.series)
     return 0
 
 
@@ -140,7 +130,7 @@ def _compare(args: argparse.Namespace) -> int:
     """
     with history() as store:
         found = compare(store, args.a, args.b, args.site)
-    _print(args, found, show.compared)
+    show(args, found, text.compared)
     return 0
 
 
@@ -160,5 +150,5 @@ def _changes(args: argparse.Namespace) -> int:
         if not store.kept:
             what = f"{store.path} cannot be written; sessions are read anew"
             stderr().line(f"busbar history: {what}")
-    _print(args, Changes.of(events, series), show.changes)
+    show(args, Changes.of(events, series), text.changes)
     return EXIT_FOUND if any(event.worse for event in events) else 0

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.boundary import regular, replace_file
-from busbar.commands.declare import command
-from busbar.document import to_json
+from busbar.commands.declare import command, show
 from busbar.errors import BusbarError, file_error
 from busbar.job.inspector import judge_inspector
 from busbar.job.judge import JobAnswer, judge
@@ -113,8 +112,5 @@ def _show(answer: JobAnswer, args: argparse.Namespace) -> int:
         path = Path(args.prometheus)
         with file_error("cannot be written", path, "choose another --prometheus"):
             replace_file(path, job_metrics(answer, os.environ.get("SLURM_CLUSTER_NAME", "")))
-    if args.json:
-        stdout().document(to_json(answer))
-    else:
-        print_job(answer, stdout())
+    show(args, answer, partial(print_job, terminal=stdout()))
     return exit_status(answer.verdict)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,12 +15,10 @@ from busbar.cluster.nodes.act import update
 from busbar.cluster.nodes.looks import look_of
 from busbar.cluster.nodes.record import NodeRecord, NodesDocument, load
 from busbar.commands.cluster_options import output_of, tell
-from busbar.commands.declare import command
-from busbar.document import to_json
+from busbar.commands.declare import command, show
 from busbar.errors import BusbarError, file_error
 from busbar.report.prometheus import node_metrics
 from busbar.site.nodes import NodeAction, NodePolicy
-from busbar.terminal import stdout
 
 
 def add_parser(subparsers: Any) -> None:
@@ -53,12 +50,9 @@ def node(args: argparse.Namespace) -> int:
     if args.prometheus:
         with file_error("cannot be written", args.prometheus, "choose another place"):
             replace_file(args.prometheus, node_metrics(document.nodes), public=True)
-    if args.json:
-        stdout().document(to_json(NodesDocument(nodes=tuple(shown))))
-    else:
-        for line in chain.from_iterable(map(_lines, shown)):
-            stdout().line(line)
-        stdout().line(f"{len(shown)} of {len(known)} nodes shown")
+    lines = [line for record in shown for line in _lines(record)]
+    lines.append(f"{len(shown)} of {len(known)} nodes shown")
+    show(args, NodesDocument(nodes=tuple(shown)), lines)
     return int(any(one.next for one in shown))
 
 

@@ -7,8 +7,7 @@ import argparse
 from typing import Any
 
 from busbar import site as sites
-from busbar.commands.declare import command
-from busbar.document import to_json
+from busbar.commands.declare import command, show
 from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
 from busbar.preflight.model import PreflightReport, Status
@@ -39,10 +38,7 @@ def preflight(args: argparse.Namespace) -> int:
     host = gather(args.host_root, site)
     contents = Contents.of_file(args.image)
     report = examine(make_plan(contents, site, host, args.inject, args.program))
-    if args.json:
-        stdout().document(to_json(report), indent=2)
-    else:
-        _show(report)
+    show(args, report, _show, indent=2)
     return 0 if report.verdict is Status.READY else 1
 
 

@@ -13,7 +13,7 @@ import yaml
 from busbar import site as sites
 from busbar.boundary import refuse_links
 from busbar.commands import calibrate, site_env
-from busbar.commands.declare import command, group
+from busbar.commands.declare import command, group, show
 from busbar.data import SITES
 from busbar.detect.compare import differences
 from busbar.detect.machine import compose, detect, detect_cluster, match, recorded
@@ -151,12 +151,8 @@ def _lint(args: argparse.Namespace) -> int:
     """
     names = args.names or sites.names()
     findings = [finding for name in names for finding in lint(name)]
-    if args.json:
-        stdout().document([vars(finding) for finding in findings], indent=2)
-    else:
-        for finding in findings:
-            stdout().line(str(finding))
-        stdout().line(f"{counted(len(names), 'site')}, {counted(len(findings), 'finding')}")
+    total = f"{counted(len(names), 'site')}, {counted(len(findings), 'finding')}"
+    show(args, findings, [*map(str, findings), total], indent=2)
     return EXIT_FINDINGS if findings else 0
 
 
@@ -186,12 +182,8 @@ def _detect(args: argparse.Namespace) -> int:
         stderr().line(f"busbar site detect: {remark}")
     if args.compare:
         compared = differences(detected, sites.load(args.compare))
-        if args.json:
-            stdout().document([vars(difference) for difference in compared], indent=2)
-        else:
-            for difference in compared:
-                stdout().line(str(difference))
-            stdout().line(f"{counted(len(compared), 'difference')} from {args.compare}")
+        total = f"{counted(len(compared), 'difference')} from {args.compare}"
+        show(args, compared, [*map(str, compared), total], indent=2)
         return EXIT_FINDINGS if compared else 0
     if args.output:
         file = write(site, args.output)

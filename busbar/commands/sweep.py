@@ -16,9 +16,9 @@ from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.rows import read_results
 from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
 from busbar.commands import sweep_run
-from busbar.commands.declare import command, group
+from busbar.commands.declare import command, group, show
 from busbar.commands.sweep_report import NEXT_STEP, slow_text
-from busbar.document import read_document, to_json
+from busbar.document import read_document
 from busbar.errors import BusbarError
 from busbar.slurm.hostlist import MOST_NODES, expand
 from busbar.slurm.topology import SwitchTopology, read_topology
@@ -122,10 +122,7 @@ def analyse(args: argparse.Namespace) -> int:
         least |= limits.inside_of_site(site, dict.fromkeys(row.nic for row in results.inside))
     found = analysis.analyse(results, _topology(args.topology), least, args.tolerance)
     found = replace(found, notes=(*notes, *found.notes))
-    if args.json:
-        stdout().document(to_json(found))
-    else:
-        _print(found)
+    show(args, found, _print)
     if found.accused or found.suspects or found.unmeasured:
         return EXIT_FOUND
     return 0 if found.decided else EXIT_UNJUDGED

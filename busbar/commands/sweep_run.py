@@ -6,6 +6,7 @@ from __future__ import annotations
 import argparse
 import os
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from busbar import site as sites
@@ -17,14 +18,13 @@ from busbar.cluster.measure.program import prepare
 from busbar.cluster.measure.run import SweepOutcome, SweepRequest, SweepRunner
 from busbar.cluster.measure.store import PLAN, RESULTS
 from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
+from busbar.commands.declare import show
 from busbar.commands.sweep_report import document, print_run
 from busbar.data import busbar
-from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.slurm.client import Slurm
 from busbar.slurm.options import Grant, Wish, granted, run_in_job
 from busbar.slurm.topology import SwitchTopology, read_topology
-from busbar.terminal import stdout
 from busbar.verdict import Verdict, exit_status
 
 _MOST_ROUNDS = 8
@@ -154,10 +154,7 @@ def _conclude(
     if interruption.name and verdict in (Verdict.PASS, Verdict.UNJUDGED):
         verdict = Verdict.UNKNOWN
     run = document(outcome, verdict, output)
-    if args.json:
-        stdout().document(to_json(run))
-    else:
-        print_run(run, judged=outcome.judged)
+    show(args, run, partial(print_run, judged=outcome.judged))
     return interruption.status if interruption.name else exit_status(verdict)
 
 

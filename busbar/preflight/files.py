@@ -17,8 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import Protocol
 
 from busbar.errors import BusbarError, file_error
+from busbar.parse.tables import load_yaml
 
 ROOT = PurePosixPath("/")
+TABLES = load_yaml(Path(__file__).with_name("tables.yaml"))
 LARGEST = 4 * 2**30
 """Bytes of the largest file that is opened; the largest communication libraries have one GiB."""
 _MOST_NAMES = 200_000

@@ -7,16 +7,14 @@ import re
 from collections.abc import Iterator
 
 from busbar.preflight import driver, elf
+from busbar.preflight.files import TABLES
 from busbar.preflight.loader import Libraries, ucx_core
 from busbar.preflight.model import PreflightAnswer, answer
 from busbar.preflight.plan import ImagePlan, gtl
 from busbar.site.delivery import CRAY_STACKS
 from busbar.site.model import Gpus
 
-_DEVICES = {
-    "nvidia": {r"nvidia\d+": "a GPU", r"nvidiactl": "control", r"nvidia-uvm": "memory"},
-    "amd": {r"kfd": "the driver", r"dri/renderD\d+": "a GPU"},
-}
+_DEVICES = TABLES["devices"]
 
 
 def gpu_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, PreflightAnswer]]:

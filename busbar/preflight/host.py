@@ -9,13 +9,10 @@ from pathlib import Path, PurePosixPath
 
 from busbar.errors import BusbarError
 from busbar.preflight import elf
-from busbar.preflight.files import Directory, Files
+from busbar.preflight.files import TABLES, Directory, Files
 from busbar.preflight.loader import View
 from busbar.site.model import Site
 from busbar.slurm.steps import mpi_types
-
-# The rdma-core library of a kernel module, if the two have different names.
-_RDMA_CORE = {"bnxt": "bnxt_re", "hfi1": "hfi1verbs", "ice": "irdma", "i40e": "irdma"}
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ def _rdma_drivers(view: View) -> tuple[str, ...]:
     devices = PurePosixPath("/sys/class/infiniband")
     drivers = [view.resolved(devices / name / "device/driver") for name in view.names(devices)]
     modules = {driver.name.partition("_")[0] for driver in drivers if driver}
-    return tuple(sorted(_RDMA_CORE.get(m, m) for m in modules - {"driver"}))
+    return tuple(sorted(TABLES["rdma-core"].get(m, m) for m in modules - {"driver"}))
 
 
 def rocm_release(view: View) -> tuple[int, ...] | None:

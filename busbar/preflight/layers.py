@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from busbar.preflight.files import Directory
+from busbar.preflight.files import TABLES, Directory
 from busbar.preflight.lines import loaded, modules, origins
 from busbar.preflight.loader import View
 from busbar.preflight.model import Origin
@@ -16,18 +16,6 @@ from busbar.preflight.model import Origin
 _SETTING = re.compile(r"(?:UCX|OMPI|PRTE|MPICH|MPIR|NCCL|RCCL|FI|HSA|CUDA|ROCR|HIP)_")
 # Settings of locations, permissions and logs do not change the path of data.
 _HARMLESS = re.compile(r"(?:CUDA_(?:HOME|PATH|VERSION)|OMPI_ALLOW_\w+|UCX_LOG_\w+)$")
-# Ordered by how often a difference in the layer explains one in bandwidth, most often first.
-_LAYERS = (
-    ("GPU driver", r"libcuda\.so|libnvidia-ml"),
-    ("GPU run time", r"libcudart|libamdhip64|libhsa"),
-    ("UCX modules", r"libuct_"),
-    ("UCX", r"libuc[pstm]\."),
-    ("network libraries", r"libfabric|libcxi|libefa|libibverbs|librdmacm|libmlx5"),
-    ("NCCL", r"libnccl|librccl"),
-    ("GPU transport of MPI", r"libmpi_gtl"),
-    ("MPI", r"libmpi\.|libopen-pal"),
-    ("PMI", r"libpmi"),
-)
 
 
 @dataclass(frozen=True)
@@ -70,7 +58,7 @@ def _settings(bare: Mapping[str, str], image: Mapping[str, str]) -> Iterator[Lay
 
 def _libraries(bare: Sequence[Origin], image: Sequence[Origin]) -> Iterator[LayerDifference]:
     sides = [{origin.name: origin for origin in side} for side in (bare, image)]
-    for layer, pattern in _LAYERS:
+    for layer, pattern in TABLES["layers"].items():
         for name in sorted({*sides[0], *sides[1]}):
             if not re.match(pattern, name):
                 continue

@@ -7,6 +7,7 @@ import hashlib
 import re
 
 from busbar.preflight import elf
+from busbar.preflight.files import TABLES
 from busbar.preflight.gpu import gpu_lines
 from busbar.preflight.host import c_library
 from busbar.preflight.loader import ContainerFile, Libraries, View, ucx_core, version_faults
@@ -22,11 +23,6 @@ from busbar.preflight.net import network_lines
 from busbar.preflight.plan import ImagePlan, command, launch
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS
 
-_COMMUNICATION = (
-    "libmpi", "libmpi_gtl", "libopen-pal", "libpmi", "libfabric", "libcxi", "libefa",
-    "libuc", "libibverbs", "librdmacm", "libmlx5", "libnccl", "librccl", "libcuda", "libamdhip64",
-    "libhsa", "libnvidia-ml",
-)  # fmt: skip
 _SHARED = {"all", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 _GLIBC = re.compile(r"needs GLIBC_")
 
@@ -63,7 +59,7 @@ def origins(libraries: Libraries) -> list[Origin]:
     return [
         _origin(name, library)
         for name, library in libraries.items()
-        if name.startswith(_COMMUNICATION)
+        if name.startswith(tuple(TABLES["communication"]))
     ]
 
 

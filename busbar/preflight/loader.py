@@ -14,18 +14,8 @@ from pathlib import PurePosixPath
 
 from busbar.errors import BusbarError
 from busbar.preflight import elf
-from busbar.preflight.files import ROOT, Files
+from busbar.preflight.files import ROOT, TABLES, Files
 
-_DEFAULT = (
-    "/lib/x86_64-linux-gnu",
-    "/usr/lib/x86_64-linux-gnu",
-    "/lib/aarch64-linux-gnu",
-    "/usr/lib/aarch64-linux-gnu",
-    "/lib64",
-    "/usr/lib64",
-    "/lib",
-    "/usr/lib",
-)
 _MAX_LINKS = 40  # the limit of the kernel
 _MAX_STEPS = 500
 _MAX_LIBRARIES = 2000
@@ -176,7 +166,7 @@ class View:
     @cached_property
     def directories(self) -> tuple[PurePosixPath, ...]:
         """The search path: LD_LIBRARY_PATH, /etc/ld.so.conf, the defaults."""
-        places = dict.fromkeys((*self.library_path, *configured(self), *_DEFAULT))
+        places = dict.fromkeys((*self.library_path, *configured(self), *TABLES["loader"]))
         if len(places) > _MAX_DIRECTORIES:
             raise BusbarError(
                 f"the loader would search more than {_MAX_DIRECTORIES} directories",

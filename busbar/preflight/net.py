@@ -7,11 +7,10 @@ import re
 from collections.abc import Iterator
 
 from busbar.preflight import elf
+from busbar.preflight.files import TABLES
 from busbar.preflight.loader import ContainerFile, Libraries, ucx_core
 from busbar.preflight.model import PreflightAnswer, Status, answer
 from busbar.preflight.plan import ImagePlan
-
-_DEVICES = {"cxi": r"cxi\d+", "efa": r"infiniband/uverbs\d+", "verbs": r"infiniband/uverbs\d+"}
 
 
 def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, PreflightAnswer]]:
@@ -121,7 +120,7 @@ def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> Prefl
 
 
 def _fabric_devices(plan: ImagePlan, provider: str) -> PreflightAnswer:
-    pattern = re.compile(_DEVICES.get(provider, provider))
+    pattern = re.compile(TABLES["ports"].get(provider, provider))
     devices = [name for name in plan.host.devices if pattern.fullmatch(name)]
     expected = plan.site.node_type().nic_count
     if not devices:

@@ -17,7 +17,7 @@ from busbar.boundary import refuse_unsafe
 from busbar.errors import BusbarError
 from busbar.parse.numbers import load_json
 from busbar.preflight import elf
-from busbar.preflight.files import Files
+from busbar.preflight.files import TABLES, Files
 from busbar.preflight.host import Host
 from busbar.preflight.loader import ContainerFile, Mount, View
 from busbar.preflight.model import Fingerprint, LaunchLine
@@ -35,39 +35,12 @@ _ASSIGNMENT = re.compile(
 LONGEST_VALUE = 2**17 - 1
 """Characters of a variable; Linux starts no program with a longer one."""
 _DRIVER_LIBS = PurePosixPath("/.singularity.d/libs")
-# The libraries that Apptainer binds from the host's loader cache, by nvliblist.conf and
-# rocmliblist.conf of Apptainer 1.4.5, as far as communication needs them. --rocm does not bind HIP
-# or HSA; the image contains them.
-_DRIVER = {
-    "--nv": re.compile(r"lib(?:cuda|nvidia-ml|nvidia-ptxjitcompiler)\.so(?:\.\d+)*"),
-    "--rocm": re.compile(r"lib(?:drm|drm_amdgpu|numa|pci|amdcomgr64|amdocl64)\.so(?:\.\d+)*"),
-}
-# HPE's directories of the MPICH-ABI MPI, its launcher libraries and libfabric, from public module
-# files and job scripts of Cray sites. LUMI's documentation binds /opt/cray,
-# /usr/lib64/libcxi.so.1 and /var/spool/slurmd, where Slurm's cray_shasta plugin keeps the data of
-# a job. Programs that do not link the GTL preload it.
-_CRAY = (
-    "/opt/cray/pe/mpich/{default,*}/ofi/gnu/*/lib-abi-mpich",
-    "/opt/cray/pe/mpich/{default,*}/gtl/lib",
-    "/opt/cray/pe/lib64",
-    "/opt/cray/pe/pmi/default/lib",
-    "/opt/cray/pe/pals/default/lib",
-    "/opt/cray/xpmem/default/lib64",
-    "/opt/cray/libfabric/*/lib64",
-)
+# LUMI's documentation binds /opt/cray, /usr/lib64/libcxi.so.1 and /var/spool/slurmd, where Slurm's
+# cray_shasta plugin keeps the data of a job.
 _CRAY_SPOOL = PurePosixPath("/var/spool/slurmd")
 # Single libraries of the host that injected ones need. The C library stays the image's.
 _NEEDED = PurePosixPath("/host/needed")
 _C_LIBRARY = re.compile(r"(?:ld-linux.*|lib(?:c|m|dl|rt|pthread|resolv|util))\.so\.\d+")
-
-# The options of other runtimes that correspond to Apptainer's --nv and --rocm.
-_AMD = ["--device=/dev/kfd", "--device=/dev/dri", "--group-add=video"]
-_GPUS = {
-    ("docker", "--nv"): ["--gpus=all"],
-    ("podman", "--nv"): ["--device=nvidia.com/gpu=all"],
-    ("docker", "--rocm"): _AMD,
-    ("podman", "--rocm"): _AMD,
-}
 
 
 @dataclass(frozen=True)
@@ -132,7 +105,8 @@ def make_plan(  # noqa: PLR0917 - each is a part of the plan
     stack = stack or site.deliveries[0].stack
     gpus = site.node_type().gpus
     option = {"nvidia": "--nv", "amd": "--rocm"}[gpus.vendor] if gpus else ""
-    injected = _injected(host, inject or (_present(host, _CRAY) if stack in CRAY_STACKS else ()))
+    usual = TABLES["cray"] if stack in CRAY_STACKS else ()
+    injected = _injected(host, inject or _present(host, usual))
     driver = _driver(host, option) if option else ()
     own = [part for part in variables.get("LD_LIBRARY_PATH", "").split(":") if part[:1] == "/"]
 
@@ -277,7 +251,8 @@ def _driver(host: Host, option: str) -> tuple[Mount, ...]:
         Mount(_DRIVER_LIBS / name, library.path, "driver")
         for directory in reversed(host.view.directories)
         for name in host.view.names(directory)
-        if _DRIVER[option].fullmatch(name) and (library := host.view.find(directory / name))
+        if re.fullmatch(TABLES["driver"][option], name)
+        and (library := host.view.find(directory / name))
     )
 
 
@@ -359,7 +334,7 @@ def _enter(plan: ImagePlan) -> list[str]:
         # allows a copy between processes only with CAP_SYS_PTRACE.
         words = [plan.runtime, "run", "--rm", "--ipc=host", "--network=host"]
         words.append("--cap-add=SYS_PTRACE")
-        words += _GPUS[plan.runtime, plan.gpu_option] if plan.gpu_option else []
+        words += TABLES["gpus"][plan.runtime][plan.gpu_option] if plan.gpu_option else []
         bind = "--volume"
     for mount in plan.injected:
         words += [bind, f"{mount.source}:{mount.target}:ro"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from busbar import data
-from busbar.errors import BusbarError, suggestion
+from busbar.errors import BusbarError, file_error, suggestion
 from busbar.site.detect_local import local_facts
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
@@ -75,14 +75,13 @@ def find(name_or_path: str | Path) -> Path:
 
 
 def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:
-            return False
-        raise BusbarError(
-            f"cannot be read: {error.strerror}", where=str(path), hint="check its permissions"
-        ) from error
+    with file_error("cannot be read", path, "check its permissions"):
+        try:
+            return path.is_file()
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:
+                raise
+    return False
 
 
 def load(name_or_path: str | Path) -> Site:

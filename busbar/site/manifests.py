@@ -12,7 +12,7 @@ from typing import Any
 
 import yaml
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.site import systems
 from busbar.site.record import Record
 from busbar.site.yamlfile import Document, parse
@@ -150,13 +150,8 @@ def provide(directory: Path) -> Path:
         families = next(d for d in directory.parents if d.name == STACKS).parent / _FAMILIES
         text = own.text(directory, families)
         if not path.is_file() or path.read_text() != text:
-            try:
+            hint = "run the command as the owner of this Busbar"
+            with file_error("cannot be written", path, hint):
                 directory.mkdir(parents=True, exist_ok=True)
                 path.write_text(text)
-            except OSError as error:
-                raise BusbarError(
-                    f"cannot be written: {error.strerror}",
-                    where=str(path),
-                    hint="run the command as the owner of this Busbar",
-                ) from error
     return path
