@@ -18,7 +18,7 @@ from busbar.commands.cluster_options import output_of, tell
 from busbar.commands.declare import command, show
 from busbar.errors import BusbarError, file_error
 from busbar.report.prometheus import node_metrics
-from busbar.site.nodes import NodeAction, NodePolicy
+from busbar.site.gate import NodeAction, NodePolicy
 
 
 def add_parser(subparsers: Any) -> None:

@@ -4,41 +4,40 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from busbar import units
 from busbar.parse import numbers
 
+_N = TypeVar("_N", int, float)
 _MOST_SECONDS = 10**9
-_LEAST_S, _MOST_S = 1.0, 60.0
-"""How long a look at a job may take."""
 _STAGES = ("gate", "sweep", "check")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-def positive(text: str) -> int:
-    """Return a whole number of 1 or more."""
-    number = numbers.whole(text)
-    if number is None or number < 1:
-        raise argparse.ArgumentTypeError(f"must be a positive integer, got {text!r}")
-    return number
+def _bounded(
+    read: Callable[[str], _N | None], words: str, least: float, most: float = sys.float_info.max
+) -> Callable[[str], _N]:
+    """Return a type of numbers from ``least`` to ``most``; ``words`` say what they must be."""
+
+    def bounded(text: str) -> _N:
+        number = read(text)
+        if number is None or not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"must be {words}, got {text!r}")
+        return number
+
+    return bounded
 
 
-def natural(text: str) -> int:
-    """Return a whole number of 0 or more."""
-    number = numbers.whole(text)
-    if number is None or number < 0:
-        raise argparse.ArgumentTypeError(f"must be an integer of 0 or more, got {text!r}")
-    return number
-
-
-def above_zero(text: str) -> float:
-    """Return a finite number above 0."""
-    number = numbers.real(text)
-    if number is None or not 0 < number < float("inf"):
-        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text!r}")
-    return number
+positive = _bounded(numbers.whole, "a positive integer", 1)
+natural = _bounded(numbers.whole, "an integer of 0 or more", 0)
+above_zero = _bounded(numbers.real, "a number above 0", math.ulp(0.0))
+look_seconds = _bounded(numbers.real, "1 to 60 seconds", 1, 60)
 
 
 def share(text: str) -> float:
@@ -76,14 +75,6 @@ def expected_version(text: str) -> tuple[str, str]:
     if name not in ("nccl", "cuda", "ucx") or not version or not equals:
         raise argparse.ArgumentTypeError(f"{text!r} is not nccl=, cuda= or ucx= and a version")
     return name, version
-
-
-def look_seconds(text: str) -> float:
-    """Return how long to look at a job, in seconds."""
-    value = numbers.real(text)
-    if value is None or not _LEAST_S <= value <= _MOST_S:
-        raise argparse.ArgumentTypeError(f"{text!r} is not {_LEAST_S:g} to {_MOST_S:g} seconds")
-    return value
 
 
 def stages(text: str) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from busbar.cluster.sweep.rows import read_results
 from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
 from busbar.commands import sweep_run
 from busbar.commands.declare import command, group, show
-from busbar.commands.sweep_report import NEXT_STEP, slow_text
+from busbar.commands.sweep_run import NEXT_STEP, slow_text
 from busbar.document import read_document
 from busbar.errors import BusbarError
 from busbar.slurm.hostlist import MOST_NODES, expand

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -17,15 +18,20 @@ from busbar.check.surroundings import own, refuse_without_space
 from busbar.cluster.measure.program import prepare
 from busbar.cluster.measure.run import SweepOutcome, SweepRequest, SweepRunner
 from busbar.cluster.measure.store import PLAN, RESULTS
+from busbar.cluster.sweep.accusation import WORDS, Accusation
+from busbar.cluster.sweep.document import GoneNode, RunAccusation, SweepRun
+from busbar.cluster.sweep.rows import PairState
 from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
 from busbar.commands.declare import show
-from busbar.commands.sweep_report import document, print_run
 from busbar.data import busbar
 from busbar.errors import BusbarError
 from busbar.slurm.client import Slurm
+from busbar.slurm.hostlist import fold
 from busbar.slurm.options import Grant, Wish, granted, run_in_job
 from busbar.slurm.topology import SwitchTopology, read_topology
+from busbar.terminal import stdout
 from busbar.verdict import Verdict, exit_status
+from busbar.words import counted, grouped, names_text
 
 _MOST_ROUNDS = 8
 _FEWEST = 2
@@ -34,6 +40,8 @@ _STARTED = "job"
 _TOPOLOGY = "topology.conf"
 _END_S = 45
 """How long the job may take to end its step and to print its verdict after a signal."""
+_SHOWN = 10
+NEXT_STEP = "test a slow node by itself: busbar check --site SITE --nodelist NODE"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -162,3 +170,97 @@ def again(args: argparse.Namespace, site: str, output: Path, grant: Grant) -> li
     """Return this command for a job on the nodes: the last one of equal options counts."""
     changed = (f"--site={site}", f"--partition={grant.partition.name}", f"--output={output}")
     return busbar(*args.command_line, *changed, "--nodelist=", "--in-job")
+
+
+def document(outcome: SweepOutcome, verdict: Verdict, output: Path) -> SweepRun:
+    """Return the JSON document."""
+    found = outcome.analysis
+    times = outcome.times
+    return SweepRun(
+        verdict=verdict,
+        nodes=tuple(outcome.nodes),
+        median_gb_per_s=outcome.median,
+        accused=tuple(
+            RunAccusation(
+                **vars(one), confirmed=one.id in outcome.confirmed or one.fault != "slow"
+            )
+            for one in (found.accused if found else ())
+        ),
+        suspects=found.suspects if found else (),
+        unsteady=tuple(outcome.unsteady),
+        wrong_data=tuple(row.id for row in outcome.wrong),
+        unmeasured=tuple(unmeasured(outcome)),
+        gone=tuple(GoneNode(node, why) for node, why in outcome.gone.items()),
+        stopped=outcome.stopped,
+        notes=found.notes if found else (),
+        rounds=times.rounds,
+        steps=times.steps,
+        launch_s=round(times.launch, 3),
+        measured_s=round(times.measured, 3),
+        output=str(output),
+    )
+
+
+def unmeasured(outcome: SweepOutcome) -> list[str]:
+    """Return what could not be measured: nodes, NICs and pairs."""
+    if not outcome.analysis:
+        return list(outcome.nodes)
+    missing = dict.fromkeys([*outcome.gone, *outcome.absent, *outcome.analysis.unmeasured])
+    measured = [row for row in outcome.rows if row.state is PairState.OK and not row.inside]
+    seen = {node for row in measured for node in (row.a, row.b)}
+    missing |= dict.fromkeys(node for node in outcome.nodes if node not in seen)
+    pairs = (f"{row.a}-{row.b}" for row in outcome.left if not {row.a, row.b} & missing.keys())
+    return list(missing | dict.fromkeys(pairs))
+
+
+def slow_text(accused: Sequence[Accusation]) -> str:
+    """Return what is slow, or has another fault, for the first sentence."""
+    of = grouped((WORDS[one.fault], f"{one.kind} {one.id}") for one in accused)
+    return "; ".join(
+        f"{names_text(names)} {'are' if names[1:] else 'is'} {words}"
+        for words, names in of.items()
+    )
+
+
+def print_run(run: SweepRun, *, judged: bool) -> None:
+    """Print the verdict on one screen."""
+    terminal = stdout()
+    parts = [slow_text(run.accused)] if run.accused else []
+    gone = [one.node for one in run.gone]
+    parts += [f"{names_text(gone)} did not answer"] if gone else []
+    parts += ["wrong data arrived"] if run.wrong_data else []
+    parts += [counted(len(run.nodes), "node") + f" in {counted(run.rounds, 'round')}"]
+    terminal.headline(run.verdict, "; ".join(parts), NEXT_STEP if run.accused else "")
+    if run.median_gb_per_s:
+        terminal.line(f"median of all pairs: {run.median_gb_per_s:.4g} GB/s")
+    for one in run.accused[:_SHOWN]:
+        how = "certain, confirmed" if one.confirmed else "certain"
+        text = f" is {WORDS[one.fault]} ({how}): {one.evidence}"
+        terminal.line((f"{one.kind} {one.id}", "bold"), text)
+    for line in _lines(run):
+        terminal.line(line)
+    if not judged:
+        terminal.line("compared with each other only: give --limit, or calibrate the site")
+    if run.stopped:
+        terminal.line(f"ended early: {run.stopped}; --resume continues it")
+    for note in run.notes:
+        terminal.line(f"note: {note}")
+    seconds = f"{run.launch_s:.1f} s of launch and {run.measured_s:.1f} s of measurement"
+    terminal.line(f"{seconds}; results: {run.output}")
+
+
+def _lines(run: SweepRun) -> Iterator[str]:
+    """Yield what else is slow, wrong, gone, not measured or not decided."""
+    if rest := [one.id for one in run.accused[_SHOWN:]]:
+        yield f"and {len(rest)} more: {', '.join(rest)}"
+    if run.wrong_data:
+        yield f"wrong data between {', '.join(sorted({*run.wrong_data})[:_SHOWN])}"
+    yield from (f"node {one.node} {one.reason}" for one in run.gone)
+    if run.unsteady:
+        yield f"slow at times, and not accused: {', '.join(run.unsteady)}"
+    nodes = [name for name in run.unmeasured if name in run.nodes]
+    others = [name for name in run.unmeasured if name not in run.nodes]
+    if names := [*([fold(nodes)] if nodes else []), *others]:
+        yield f"not measured: {names_text(names, _SHOWN)}"
+    if run.suspects:
+        yield f"undecided: {len(run.suspects)} pairs; --json lists them"

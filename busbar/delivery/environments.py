@@ -18,7 +18,6 @@ from busbar.delivery import programs
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, LANES, Choice
 from busbar.delivery.environment import Environment
 from busbar.delivery.locked import lock_of, locked_versions, packages
-from busbar.delivery.toolkit import find_cuda
 from busbar.engine.tool import tools
 from busbar.errors import BusbarError
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS, Delivery, Stack
@@ -231,7 +230,7 @@ def _add_flags(parts: Parts, site: Site, stack: Stack) -> list[str]:
     """Add how programs are compiled; return the library directories of the GPU run time."""
     libraries: list[str] = []
     if GPU_STACKS.get(stack) == "cuda":
-        include, lib = map(str, find_cuda())
+        include, lib = map(str, programs.find_cuda())
         libraries = [lib]
         parts.cxxflags = ["-DGPU_CUDA", f"-I{shlex.quote(include)}"]
         parts.ldflags = [f"-L{shlex.quote(lib)}", "-lcudart"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The key ``gate`` of a site: which faults of a node ``busbar gate`` acts on."""
+"""The keys ``gate`` and ``nodes`` of a site: which faults of a node are acted on, and how."""
 
 from __future__ import annotations
 
@@ -100,3 +100,24 @@ class Gate(Record):
         if "driver_version" in enforced and self.driver is None:
             raise ValueError("checks.driver_version is enforced, but driver is not set")
         return self
+
+
+NodeSource = Literal["gate", "sweep", "check", "history"]
+NodeAction = Literal["retest", "drain", "reset", "reboot", "ticket", "resume"]
+NodeCommand = NodeAction | Literal["changed"]
+
+
+_Path = AfterValidator(lambda words: (absolute(words[0]), *words[1:]))
+NodeProgram = Annotated[tuple[str, ...], Field(min_length=1), _Path]
+
+
+class NodePolicy(Record):
+    """What to do about a node, and what Busbar may do by itself: nothing without a command."""
+
+    actions: dict[NodeSource, NodeAction] = Field(default_factory=dict)
+    """What repairs a fault that a source has found; those of the gate have an action by check."""
+    commands: dict[NodeCommand, NodeProgram] = Field(default_factory=dict)
+    """Programs that Busbar runs when an action is next, and, as ``changed``, whenever the record
+    of a node is another one. Each is an absolute path and its arguments, which no shell reads,
+    with ``{node}`` for the node and ``{reason}`` for a reason for Slurm. It gets the record as
+    JSON on its standard input."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import socket
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -12,12 +14,12 @@ from typing import Any, cast
 
 from busbar import data
 from busbar.errors import BusbarError, file_error, suggestion
-from busbar.site.detect_local import local_facts
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse, written
 
 SITE_FILE = "site.yaml"
+_CPUS = Path("/sys/devices/system/cpu")
 FAMILIES = "_families"
 LINKS = "links"
 """The file of link classes, in the directory of the families."""
@@ -303,3 +305,22 @@ def family_names(directory: Path | None = None) -> list[str]:
     """Return the families for the directory of a site: its own, and all others."""
     files = [f for root in _family_roots(directory) for f in (root / FAMILIES).glob("*.yaml")]
     return sorted({file.stem for file in files} - {LINKS})
+
+
+def local_facts() -> dict[str, Any]:
+    """Return what is true of the machine this runs on: its host name and the usable CPUs."""
+    cpus = os.sched_getaffinity(0)
+    node = {"cores": len(cpus)}
+    cores = {_topology(cpu, "thread_siblings_list") for cpu in cpus}
+    sockets = {_topology(cpu, "physical_package_id") for cpu in cpus}
+    if "" not in cores | sockets:
+        node["sockets"] = len(sockets)
+        if len(cpus) % len(cores) == 0:  # else some cores have fewer usable CPUs than others
+            node["threads_per_core"] = len(cpus) // len(cores)
+    return {"hosts": re.escape(socket.gethostname()), "node_types": {"host": node}}
+
+
+def _topology(cpu: int, name: str) -> str:
+    """Return a fact of a CPU as the kernel writes it; empty if it does not."""
+    path = _CPUS / f"cpu{cpu}" / "topology" / name
+    return path.read_text().strip() if path.is_file() else ""

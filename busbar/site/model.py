@@ -16,8 +16,7 @@ from busbar.errors import BusbarError
 from busbar.parse.cpulist import checked_cpu_list
 from busbar.site import backends
 from busbar.site.delivery import STACK_OF, Delivery, Stack, Vendor
-from busbar.site.gate import Gate
-from busbar.site.nodes import NodePolicy
+from busbar.site.gate import Gate, NodePolicy
 from busbar.site.record import Record
 
 NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"

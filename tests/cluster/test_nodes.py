@@ -20,7 +20,7 @@ from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
 from busbar.gate.findings import Basis, GateFinding, concluded
 from busbar.gate.site import Rule, Rules
-from busbar.site.nodes import NodePolicy
+from busbar.site.gate import NodePolicy
 from busbar.slurm.nodes import Node
 from busbar.verdict import Verdict
 from tests.cases import cases

@@ -58,7 +58,7 @@ def test_a_partition_without_an_installed_stack_does_not_stop_the_others(
     site = changed(tmp_path, lambda s: s["deliveries"][2].update(kind="spack", lanes=["ucx-1.14"]))
     monkeypatch.setenv("LOADEDMODULES", "openmpi")
     monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-    monkeypatch.setattr("busbar.delivery.toolkit.Path", lambda *_: tmp_path)
+    monkeypatch.setattr("busbar.delivery.programs.Path", lambda *_: tmp_path)
     monkeypatch.delenv("SPACK_ENV_VIEW", raising=False)
     config = configuration(site, Choice())
     assert [names for _, names in stacks(config, tmp_path).items()] == [

@@ -25,7 +25,7 @@ from busbar.errors import BusbarError
 from busbar.history.events import find_events
 from busbar.history.read import history, read_series
 from busbar.redact import redact
-from busbar.site.nodes import NodePolicy
+from busbar.site.gate import NodePolicy
 from busbar.slurm.hostlist import fold
 from busbar.slurm.options import Grant, Wish
 from busbar.verdict import Verdict, exit_status, worst

@@ -16,7 +16,7 @@ from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.history.model import iso
 from busbar.program import call
-from busbar.site.nodes import NodeAction, NodeCommand, NodePolicy
+from busbar.site.gate import NodeAction, NodeCommand, NodePolicy
 from busbar.slurm.client import Slurm
 
 _COMMAND_S = 60

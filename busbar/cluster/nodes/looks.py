@@ -18,7 +18,7 @@ from busbar.errors import BusbarError
 from busbar.gate.findings import GateDocument
 from busbar.gate.site import GateAction
 from busbar.history.model import Event, NightSeries, iso
-from busbar.site.nodes import NodeAction, NodeSource
+from busbar.site.gate import NodeAction, NodeSource
 from busbar.slurm.hostlist import hostnames
 from busbar.units import seconds
 from busbar.verdict import Verdict

@@ -12,7 +12,7 @@ from typing import Literal
 from busbar.boundary import replace_file, slurm_reason
 from busbar.document import read_document, to_json
 from busbar.errors import file_error
-from busbar.site.nodes import NodeAction, NodePolicy, NodeSource
+from busbar.site.gate import NodeAction, NodePolicy, NodeSource
 from busbar.slurm.hostlist import natural
 from busbar.slurm.nodes import Node
 
