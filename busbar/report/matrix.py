@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from busbar.engine.results import Result
@@ -22,30 +22,21 @@ _WITH_NUMBERS = 8
 """Ends up to which a cell has room for its number."""
 _MOST_PLOT = 300
 _LARGEST_CELL = 48
-_MARGIN = 44
+_MOST_LABELS = 16
 
 
 @dataclass(frozen=True)
 class Cell:
     """One ordered pair."""
 
-    x: float
-    y: float
+    column: int
+    row: int
     step: int
     """0 for the best colour, 4 for the worst."""
     label: str
     """The number, if there is room for it."""
     text: str
     verdict: Verdict
-
-
-@dataclass(frozen=True)
-class MatrixEnd:
-    """A GPU or rank beside a row or column."""
-
-    x: float
-    y: float
-    label: str
 
 
 @dataclass(frozen=True)
@@ -61,11 +52,13 @@ class MatrixPicture:
     """What the last of the colours means, in percent."""
     side: float
     """Of a cell."""
-    width: float
-    """Of the heat map."""
-    height: float
+    count: int
+    """The columns."""
+    sources: tuple[int, ...]
+    """The end of each row."""
+    every: int
+    """How many ends share a label."""
     cells: tuple[Cell, ...]
-    labels: tuple[MatrixEnd, ...]
     worst: Verdict
     least: float
     """The share of its reference that the worst pair has."""
@@ -96,12 +89,13 @@ def matrix(title: str, results: Sequence[Result]) -> MatrixPicture | None:
         colours=colours,
         span=f"{span:.0%}",
         side=round(side, 2),
-        width=round(_MARGIN + count * side, 1),
-        height=round(_MARGIN + len(sources) * side, 1),
+        count=count,
+        sources=tuple(sources),
+        every=math.ceil(count / _MOST_LABELS),
         cells=tuple(
             Cell(
-                x=round(_MARGIN + target * side, 1),
-                y=round(_MARGIN + sources.index(source) * side, 1),
+                column=target,
+                row=sources.index(source),
                 step=steps[source, target],
                 label=number(row.value, 3) if count <= _WITH_NUMBERS else "",
                 text=reading_text(row),
@@ -109,7 +103,6 @@ def matrix(title: str, results: Sequence[Result]) -> MatrixPicture | None:
             )
             for (source, target), row in readings.items()
         ),
-        labels=tuple(_labels(count, sources, side)),
         worst=worst(row.verdict for row in readings.values()),
         least=min(shares.values()),
     )
@@ -133,11 +126,3 @@ def _shares(
         shares[ends] = min(1.0, reference / value if latency else value / reference)
     meaning = "typical reading of its links" if typical else "best pair"
     return shares, f"{'longer' if latency else 'less'} than the {meaning}"
-
-
-def _labels(count: int, sources: Sequence[int], side: float) -> Iterator[MatrixEnd]:
-    every = math.ceil(count / 16)
-    for n in range(0, count, every):
-        yield MatrixEnd(round(_MARGIN + (n + 0.5) * side, 1), _MARGIN - 8, str(n))
-    for n in range(0, len(sources), every):
-        yield MatrixEnd(_MARGIN - 9, round(_MARGIN + (n + 0.5) * side + 4, 1), str(sources[n]))
