@@ -8,12 +8,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from typing import NamedTuple
 
 import reframe.utility.sanity as sn
-from reframe.core.builtins import run_after, run_before, sanity_function
+from reframe.core.builtins import run_before, sanity_function
 
 from busbar import site as sites
 from busbar.check.causes import explained, read_rest, source_of
@@ -102,12 +101,6 @@ class JudgingMixin(Configured):
         """The files of what the job printed: standard output, and standard error."""
         stdout, stderr = str(self.stdout.evaluate()), str(self.stderr.evaluate())
         return Path(self.stagedir, stdout), Path(self.stagedir, stderr)
-
-    @run_after("run")
-    def load_ahead(self) -> None:
-        """Import what takes half a second and judges links of GPUs, while the job runs."""
-        if self.environment.stack != "host":
-            import_module("networkx")
 
     @run_before("sanity")
     def set_outcome(self) -> None:

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import NoReturn
 
 import torch
 import torch.distributed as dist
@@ -530,10 +531,11 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
     return WRONG_DATA if wrong else 0
 
 
-def start(ranks: int, rank_main: Callable[[], int]) -> int:
-    """Fork into the ranks; return their exit status.
+def start(ranks: int, rank_main: Callable[[], int]) -> NoReturn:
+    """Fork into the ranks, and end with their exit status.
 
-    One that fails ends the others, which would wait for it; wrong data is seen by all.
+    No process ends by way of Python, which takes a second after an import of PyTorch. A rank that
+    fails ends the others, which would wait for it; wrong data is seen by all.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -545,7 +547,7 @@ def start(ranks: int, rank_main: Callable[[], int]) -> int:
             os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank))
             status = rank_main()
             ctypes.CDLL(None).fflush(None)  # the log of NCCL
-            os._exit(status)  # the end of Python would take a second
+            os._exit(status)
         running.add(pid)
     status = 0
     while running:
@@ -556,13 +558,15 @@ def start(ranks: int, rank_main: Callable[[], int]) -> int:
             for other in running:
                 os.kill(other, signal.SIGTERM)
         status = status or (128 - code if code < 0 else code)
-    return status
+    os._exit(status)
 
 
 def main(argv: list[str] | None = None) -> int:
     """Runs one rank, or starts all."""
     args = parse_arguments(argv)
-    return start(args.ranks, lambda: one_rank(args)) if args.start else one_rank(args)
+    if args.start:
+        start(args.ranks, lambda: one_rank(args))
+    return one_rank(args)
 
 
 def one_rank(args: argparse.Namespace) -> int:
