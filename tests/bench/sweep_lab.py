@@ -40,9 +40,9 @@ class Fault:
     """Of the rate that is left."""
     direction: str = ""
     after_s: float = 0.0
-    """When a link goes down, after the start of the sweep."""
+    """When a link goes down, after the start of the job: what was before nobody has looked at."""
 
-    def begin(self, fleet: Fleet) -> Callable[[], object]:
+    def begin(self, fleet: Fleet, output: Path) -> Callable[[], object]:
         """Let it happen; return what ends it."""
         mbit = round(self.share * RATE * (fleet.leaf if self.kind == "leaf" else 1))
         if self.kind in ("rate", "leaf"):
@@ -64,11 +64,15 @@ class Fault:
             for node in at:
                 fleet.run("iptables", "-A", "INPUT", *rule.split(), node=node)
             return lambda: [fleet.run("iptables", "-F", "INPUT", node=node) for node in at]
-        down = threading.Timer(self.after_s, self._flap, (fleet,))
+        down = threading.Thread(target=self._flap, args=(fleet, output))
         down.start()
         return down.join
 
-    def _flap(self, fleet: Fleet) -> None:
+    def _flap(self, fleet: Fleet, output: Path) -> None:
+        end = time.monotonic() + 120
+        while not (output / "job").exists() and time.monotonic() < end:
+            time.sleep(0.1)
+        time.sleep(self.after_s)
         fleet.run("ip", "link", "set", self.where, "down")
         time.sleep(_DOWN_S)
         fleet.run("ip", "link", "set", self.where, "up")
@@ -92,7 +96,7 @@ def faults_of(seed: int, trial: int) -> list[Fault]:
         where = f"leaf{leaf + 1}" if kind == "leaf" else NODES[2 * leaf + draw.randrange(2)]
         share = draw.uniform(0.2, 0.67 if kind != "leaf" else 0.4)
         way = draw.choice(("sending", "receiving")) if kind in ("one way", "loss") else ""
-        found.append(Fault(kind, where, round(share, 2), way, round(draw.uniform(4, 18), 1)))
+        found.append(Fault(kind, where, round(share, 2), way, round(draw.uniform(3, 12), 1)))
     return found
 
 
@@ -102,7 +106,7 @@ def run(fleet: Fleet, seed: int, trial: int, output: Path) -> dict[str, Any]:
     begun = time.monotonic()
     with ExitStack() as stack:
         for fault in faults:
-            stack.callback(fault.begin(fleet))
+            stack.callback(fault.begin(fleet, output))
         _, found = fleet.sweep(output, rounds=7, limit=False).ended()
     accused = [(one["id"], one["fault"], one["direction"]) for one in found["accused"]]
     named = [any(name in accused for name in fault.names) for fault in faults]

@@ -177,6 +177,23 @@ def test_the_uplinks_of_one_leaf_of_four(least: float | None) -> None:
     assert ids(found(measured(rows, rate, gaussian(2)), leaves, least)) == [("uplink", "s2")]
 
 
+@cases(
+    "disturbed",
+    [{}, {"n1-n2": 0.75}, {"n5-n6": 0.75}, {"n1-n2": 0.85, "n3-n4": 0.85}, {"n1-n2": 0.7}],
+)
+def test_the_uplinks_of_a_leaf_of_two(disturbed: dict[str, float]) -> None:
+    """Whose only inner pair, or that of another leaf, was disturbed."""
+    leaves = {node: f"s{n // 2}" for n, node in enumerate(names(8))}
+
+    def rate(a: str, b: str, _: str | None) -> float:
+        if leaves[a] == leaves[b]:
+            return 25.0 * disturbed.get("-".join(sorted((a, b))), 1.0)
+        return 9.0 if "s0" in (leaves[a], leaves[b]) else 25.0
+
+    rows = planned_rows(leaves, 7)
+    assert ids(found(measured(rows, rate, gaussian(3)), leaves)) == [("uplink", "s0")]
+
+
 @cases("share", [0.2, 0.3, 0.5, 0.7, 0.8])
 def test_two_kinds_of_nodes_are_not_accused_without_a_limit(share: float) -> None:
     nodes = names(120)
@@ -205,6 +222,7 @@ def test_a_link_is_accused_after_the_second_pass() -> None:
     assert {frozenset((one.a, one.b)) for one in first.suspects} == {frozenset(("n2", "n7"))}
     second = found([*rows, *measured(again(first), rate, noise)])
     assert ids(second) == [("link", "n2-n7")]
+    assert "each of 5 times, while both nodes reach" in second.accused[0].evidence
     # A link that was slow once, and then is well, is not accused and not suspected.
     well = found([*rows, *measured(again(first), slower({}), noise)])
     assert (well.accused, well.suspects) == ((), ())
@@ -340,6 +358,10 @@ def test_what_failed_once_is_listed_with_its_nic_or_node() -> None:
     rows = measured(eight(6), slower({}), gaussian(6))
     rows[3].update(b=None, gb_per_s=None, state="dead")
     assert found(rows).unmeasured == (rows[3]["a"],)
+    # A node that failed once, and has one reading, is measured.
+    rows = [row for row in measured(eight(6), slower({}), gaussian(6)) if row["round"] <= 2]
+    rows[0].update(gb_per_s=None, state="error")
+    assert set(found(rows).unmeasured).isdisjoint({rows[0]["a"], rows[0]["b"]})
     rows = [{**row, "nic": None, "gb_per_s": None, "state": "error"} for row in eight(1)]
     analysis = found(rows, LEAVES, LEAST)
     assert (analysis.accused, analysis.suspects) == ((), ())

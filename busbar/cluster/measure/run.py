@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -153,6 +154,7 @@ class SweepRunner:
         self._show = show
         self._plan: list[PlannedPair] = []
         self._rounds: Rounds | None = None
+        self._acquitted: frozenset[str] = frozenset()
         self._before: CounterRead | None = None
         self._grown: Mapping[str, Mapping[str, int]] = {}
 
@@ -212,7 +214,8 @@ class SweepRunner:
         if self._store.rows:
             found = self._analysis()
             ports = port_faults(self._grown, self._request.nics)
-            self.outcome.analysis = replace(found, accused=(*found.accused, *ports))
+            accused = [one for one in found.accused if one.id not in self._acquitted]
+            self.outcome.analysis = replace(found, accused=(*accused, *ports))
         return self.outcome
 
     def _phases(self, rounds: Rounds) -> None:
@@ -234,7 +237,8 @@ class SweepRunner:
             self._show(f"confirming {len(second.accused)} findings")
             rounds.measure(plan_suspects(confirming, last + 1))
         measured = {node for pair in confirming for node in (pair.a, pair.b)}
-        after = {one.id for one in self._analysis().accused}
+        self._acquitted = frozenset(self._acquit(second.accused, last))
+        after = {one.id for one in self._analysis().accused} - self._acquitted
         self.outcome.confirmed = frozenset(
             one.id
             for one in second.accused
@@ -285,6 +289,28 @@ class SweepRunner:
                     near = self._near(end, good)
                     pairs += [SuspectPair(end, near[(step + offset) % len(near)])] if near else []
         return pairs
+
+    def _acquit(self, accused: Iterable[Accusation], last: int) -> Iterator[str]:
+        """Yield the links that were as fast as their ends with others while they were confirmed.
+
+        What disturbs all nodes for a while makes every link slow that is repeated then.
+        """
+        rows = [row for row in self._store.rows if row.round > last and row.gb_per_s]
+        for one in accused:
+            if one.kind != "link" or _inside(one):
+                continue
+            rates = grouped(
+                ((row.nic, {row.a, row.b} == {*one.nodes}), row.gb_per_s or 0.0)
+                for row in rows
+                if {row.a, row.b} & {*one.nodes}
+            )
+            nics = {nic for nic, mine in rates if mine}
+            least = 1 - self._request.tolerance
+            if nics and all(
+                median(rates[nic, True]) >= least * median(rates.get((nic, False), [math.inf]))
+                for nic in nics
+            ):
+                yield one.id
 
     def _good(self, analysis: Analysis, accused: Iterable[Accusation]) -> list[str]:
         """Return the nodes that are neither suspects nor among the accused."""

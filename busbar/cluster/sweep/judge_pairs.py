@@ -234,13 +234,13 @@ def _ends_are_well(rest: Pairs, rates: Pairs, link: int, cut: float, others: Boo
     """Return whether both ends of a link reach in other pairs what the link should.
 
     Pairs that cross leaves may be slower than it, and then show nothing. If an end has measured
-    with others while the link was repeated, only that counts: something may disturb an end for
-    a while.
+    with others in the rounds beside those that repeated the link, only these count: something may
+    disturb an end for a while.
     """
     mine = links_of(rest) == link
     least = float(np.median((rates.rate - rest.rate)[mine])) + cut
-    rounds = np.sort(rest.round[mine])
-    meanwhile = (rest.round > rounds[0]) & (rest.round <= rounds[-1])
+    rounds = np.sort(rest.round[mine])[1:]
+    meanwhile = np.isin(rest.round, np.concatenate([rounds - 1, rounds, rounds + 1]))
     for end in divmod(link, rest.count):
         theirs = others & ((rest.a == end) | (rest.b == end))
         theirs = theirs & meanwhile if (theirs & meanwhile).any() else theirs
