@@ -80,7 +80,7 @@ def _expect(args: argparse.Namespace) -> int:
 _ONLY_FOR = {
     **dict.fromkeys(("src", "dst", "buffers", "engine"), "two GPUs"),
     "ranks": "several ranks",
-    **dict.fromkeys(("algo", "protocol", "plugin", "harness"), "collectives"),
+    **dict.fromkeys(("algo", "protocol", "harness"), "collectives"),
 }
 """The benchmarks to which an option applies; other options apply to all benchmarks."""
 

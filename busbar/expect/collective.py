@@ -17,7 +17,7 @@ from busbar.expect.model import Way, bus_bandwidth, compute_mode, fitted, ways
 from busbar.expect.question import Question
 from busbar.expect.topology import domain_nodes, joined
 from busbar.site.family import Band, Collective, LinkClass
-from busbar.site.load import family, link_classes
+from busbar.site.load import link_classes
 from busbar.site.model import CollectiveBench, Gpus, NodeType, Proof, Site
 from busbar.site.tuning import environment as family_environment
 from busbar.site.tuning import profiles
@@ -25,7 +25,7 @@ from busbar.site.tuning import profiles
 HARNESSES = ("nccl-tests", "rccl-tests", "pytorch")
 PROTOCOLS = ("simple", "ll", "ll128")
 COLLECTIVES: tuple[str, ...] = get_args(CollectiveBench)
-_CHOICE = ("algo", "protocol", "plugin", "harness")
+_CHOICE = ("algo", "protocol", "harness")
 """What a question can ask of a band."""
 
 _LARGE = 1 << 33
@@ -101,8 +101,10 @@ def by_algorithm(site: Site, question: Question, ran: str | None = None) -> list
             found[algo] = replace(band, limit=first.limit)
     if ran in found:
         return [found[ran]]
-    # NCCL reduces in the switch where it can; elsewhere versions and plugins choose differently.
-    return [first] if NVLS in found else [first, *found.values()]
+    if NVLS in found:  # NCCL reduces in the switch where it can
+        return [first]
+    taken = {way.algo for way in ways_of(site, question) if fitted().taken(way)}
+    return [first, *(band for algo, band in found.items() if algo in taken)]
 
 
 def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
@@ -132,8 +134,8 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
     if band is None:
         path = (*path, f"band of {best.algo}")
     proof: Proof = proven(site, setting.gpus, band) if band else "none"
-    if band is None and not best.outside and setting.gpus.model in fitted().models:
-        proof = "replay" if site.proof != "none" else "none"
+    if band is None and not best.outside and site.proof != "none":
+        proof = "replay"  # by a reference of the site, or a reading behind the model
     typical = min(best.typical, _MOST * most.gb_per_s)
     expected = Expectation(
         limit=most.gb_per_s,
@@ -210,10 +212,10 @@ def _ways(setting: _Setting) -> list[Way]:
 
 
 def _of_model(setting: _Setting) -> list[Candidate]:
-    """Return what the model says; it is of any harness, of no plugin, and the best protocol."""
+    """Return what the model says; it is of any harness, and of the best protocol."""
     question = setting.question
     known = question.nbytes is None or question.nbytes <= _MOST_BYTES
-    if question.plugin or question.protocol not in (None, "simple") or not known:
+    if question.protocol not in (None, "simple") or not known:
         return []
     model, found = fitted(), []
     fabric = setting.site.fabric
@@ -261,32 +263,21 @@ def _staging(setting: _Setting) -> tuple[str, ...]:
 
 
 def bands(site: Site) -> list[Collective]:
-    """Return the measured bands of collectives on the site, within its nodes and between them."""
+    """Return the measured bands of collectives within the nodes of a site."""
     names = {n for node in site.node_types.values() if node.gpus for n in node.gpus.link_classes()}
     classes = link_classes(site)
-    inside = [band for n in sorted(names & set(classes)) for band in classes[n].collectives]
-    return [*inside, *family(site).collectives]
+    return [band for n in sorted(names & set(classes)) for band in classes[n].collectives]
 
 
 def _candidates(setting: _Setting) -> list[Collective]:
-    """Return the bands of a collective that were measured with these ranks on such links.
-
-    Between nodes, what one kind of GPU reached says less of another than the model does.
-    """
-    question, gpus, classes = setting.question, setting.gpus, setting.classes
-    names = sorted(gpus.link_classes(setting.shape.per_node))
-    bands: list[Collective] = [band for name in names for band in classes[name].collectives]
+    """Return the bands of a collective that were measured with these ranks on such links."""
+    question, gpus = setting.question, setting.gpus
     if setting.shape.nodes > 1:
-        bands = [
-            band
-            for band in family(setting.site).collectives
-            if band.nodes == setting.shape.nodes
-            and band.link_class in names
-            and gpus.model in (band.models or (gpus.model,))
-        ]
+        return []
     return [
         band
-        for band in bands
+        for name in sorted(gpus.link_classes(setting.shape.per_node))
+        for band in setting.classes[name].collectives
         if band.collective == question.bench
         and setting.shape.per_node in band.ranks_per_node
         and band.mode in (None, compute_mode(gpus))

@@ -14,6 +14,7 @@ from busbar.expect.collective import bands as collective_bands
 from busbar.expect.collective import harnesses
 from busbar.expect.expectation import Expectation, NoExpectation
 from busbar.expect.lint_nodes import Key, Violation, gpu_violations, place_violations
+from busbar.expect.model import fitted
 from busbar.expect.topology import domain_nodes
 from busbar.site.delivery import Delivery
 from busbar.site.family import Band, LinkKind
@@ -225,6 +226,7 @@ def _proof(site: Site) -> Iterator[Violation]:
     for name in {c for n in site.node_types.values() for _, c in _gpu_classes(n)} & set(classes):
         bands += classes[name].bands
     proofs: set[str] = {band.proof for band in bands if models.intersection(band.models)}
+    proofs |= {"replay"} if site.references or models.intersection(fitted().models) else set()
     if site.proof not in proofs and "run" not in proofs:
         yield (
             ("proof",),
@@ -278,7 +280,7 @@ def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Violation]:
             at,
             f"{reference.bench} {value:g} {unit} is outside the band"
             f" {band.low:.4g} to {band.high:.4g} {band.unit}",
-            "state what changed the value (algo, plugin, harness), or add a band to the family",
+            "state what changed the value (algo, harness), or add a band to links.yaml",
         )
 
 

@@ -119,6 +119,13 @@ class Way:
         return *names, "scale nodes", "system rate", "system time"
 
     @property
+    def choice(self) -> str:
+        """The class of runs for which the library chooses one algorithm."""
+        size = next(name for most, name in _SIZES if self.nbytes <= most)
+        ranks = f"{self.nodes} nodes, {self.network or self.links}"
+        return f"{self.vendor}, {self.collective}, {ranks}, {size}"
+
+    @property
     def classes(self) -> tuple[str, ...]:
         """The classes of which each needs measurements for the band to be known."""
         where = next(name for most, name in _NODES if self.nodes <= most)
@@ -165,6 +172,8 @@ class Fit:
     noise: float
     systems: Mapping[str, tuple[str, ...]]
     """The systems whose readings stand behind each number and each class."""
+    chosen: Mapping[str, Mapping[str, tuple[str, ...]]]
+    """By class of runs and algorithm: the systems whose library took it."""
     models: tuple[str, ...]
     """GPUs of the readings."""
     readings: int
@@ -187,6 +196,16 @@ class Fit:
         """Return typical over the low end of the band, and the high end over typical."""
         times = WIDTH if self.known(way) else BEYOND * WIDTH
         return math.exp(times * self.variance(way) ** 0.5)
+
+    def taken(self, way: Way) -> bool:
+        """Whether libraries may take this way: no other one, where those of several systems agree.
+
+        A tree on two nodes carries twice what a ring does, so at half its rate it would pass as a
+        ring.
+        """
+        took = self.chosen.get(way.choice, {})
+        systems = {system for each in took.values() for system in each}
+        return len(systems) < _FEW_SYSTEMS or way.algo in took
 
     def known(self, way: Way) -> bool:
         """Whether systems of the same class were measured."""
@@ -238,6 +257,7 @@ def fitted() -> Fit:
             **{name: tuple(each["systems"]) for name, each in content["numbers"].items()},
             **{name: tuple(each) for name, each in content["classes"].items()},
         },
+        chosen=content["chosen"],
         models=tuple(content["models"]),
         readings=content["readings"],
     )

@@ -29,11 +29,9 @@ class Question:
     engine: str | None = None
     """``sdma`` or ``kernel``; None: what the environment chooses."""
     algo: str | None = None
-    """This and the next three None: whatever ran. The limit is then the largest of all algorithms,
+    """This and the next two None: whatever ran. The limit is then the largest of all algorithms,
     the band the first of the family that fits."""
     protocol: str | None = None
-    plugin: str | None = None
-    """With its major version."""
     harness: str | None = None
     lane: str | None = None
     environment: Mapping[str, str] | None = None

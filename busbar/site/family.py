@@ -100,8 +100,6 @@ class Collective(Band):
     """None: the library chose, and the source does not state it."""
     protocol: str | None = None
     """Protocol of NCCL or RCCL."""
-    plugin: str | None = None
-    """Network plugin with its major version, such as ``aws-ofi-nccl-1``."""
     harness: str
     """What measured: ``nccl-tests``, ``rccl-tests``, ``pytorch``."""
     mode: str | None = None
@@ -114,15 +112,6 @@ class Collective(Band):
     """Of the bound, what large messages reach."""
     fitted: tuple[str, ...]
     """Which of latency_us and share come from the readings."""
-
-
-class CollectiveBetweenNodes(Collective):
-    """The same between nodes, on nodes with one class of GPU links."""
-
-    link_class: Name
-    """Link class within the node."""
-    nodes: Count
-    """Nodes of the readings."""
 
 
 class LinkClass(Record):
@@ -234,8 +223,6 @@ class Family(Record):
     """What operators do to nodes."""
     launch_rules: tuple[LaunchRule, ...] = ()
     """How jobs are launched."""
-    collectives: tuple[CollectiveBetweenNodes, ...] = ()
-    """Bands of collectives between nodes."""
     instances: dict[str, Instance] = Field(default_factory=dict)
     """By instance type."""
     site: dict[str, Any] = Field(default_factory=dict)

@@ -117,8 +117,7 @@ def load(name_or_path: str | Path) -> Site:
 def family(site: Site) -> Family:
     """Return the family of a site, merged with the families that it includes.
 
-    The family's own variables come last, as the last of one name wins. Its own bands come first,
-    as the first that fits is used.
+    The family's own variables come last, as the last of one name wins.
     """
     return _joined(tuple(_family_documents(site.family, site.directory)))
 
@@ -134,7 +133,6 @@ def _joined(documents: tuple[Document, ...]) -> Family:
             "variables": tuple(v for f in reversed(families) for v in f.variables),
             "operator_steps": tuple(step for f in families for step in f.operator_steps),
             "launch_rules": tuple(rule for f in families for rule in f.launch_rules),
-            "collectives": tuple(band for f in families for band in f.collectives),
         }
     )
 

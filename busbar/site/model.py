@@ -365,8 +365,6 @@ class Reference(Record):
     """Algorithm: ``ring``, ``tree``, ``nvls``."""
     protocol: str | None = None
     """Protocol of NCCL or RCCL."""
-    plugin: str | None = None
-    """Network plugin with its major version: ``aws-ofi-nccl-1``."""
     harness: str | None = None
     """What measured: ``nccl-tests``, ``rccl-tests``, ``pytorch``."""
     partition: Name | None = None

@@ -24,6 +24,7 @@ import numpy as np
 
 from busbar import site as sites
 from busbar.expect import COLLECTIVES, Question, model
+from busbar.expect.bounds import NVLS
 from busbar.expect.collective import ways_of
 from busbar.expect.model import Fit, Way, group, scatter, slopes_of
 from tests.expect.published import question_of, readings
@@ -200,15 +201,32 @@ def _written(
         for way in row.ways:
             for name in (*way.all_names, *way.classes):
                 systems[name].add(row.system)
+    numbers = {name: float(values[index[name]]) for name in index}
+    chosen: dict[str, dict[str, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for row in data:
+        algos = {way.algo for way in row.ways}
+        if len(algos) > 1 and NVLS not in algos:
+            took = min(
+                row.ways, key=lambda way: abs(_busbw(row, way, numbers) - np.log(row.value))
+            )
+            chosen[took.choice][took.algo].add(row.system)
     return Fit(
         numbers={name: float(values[index[name]]) for name in shared},
         covariance={(a, b): float(covariance[index[a], index[b]]) for a in shared for b in shared},
         spread=spread,
         noise=noise,
         systems={name: tuple(sorted(each)) for name, each in systems.items()},
+        chosen={
+            name: {algo: tuple(sorted(each)) for algo, each in took.items()}
+            for name, took in sorted(chosen.items())
+        },
         models=tuple(sorted({row.gpu for row in data})),
         readings=len(data),
     )
+
+
+def _busbw(row: Row, way: Way, numbers: dict[str, float]) -> float:
+    return way.busbw({own: numbers[name] for name, own in _names(row, way).items()})
 
 
 def document(found: Fit, data: list[Row]) -> dict[str, object]:
@@ -226,6 +244,7 @@ def document(found: Fit, data: list[Row]) -> dict[str, object]:
         "spread": {name: round(value, 4) for name, value in sorted(found.spread.items())},
         "noise": round(found.noise, 4),
         "classes": {n: s for n, s in sorted(found.systems.items()) if "," in n},
+        "chosen": found.chosen,
         "models": found.models,
         "readings": found.readings,
         "covariance": [

@@ -25,11 +25,12 @@ from busbar.engine.run import Run
 from busbar.engine.verdicts import Judged, judge_reading
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, Question, expect
+from busbar.expect.collective import bands as measured_bands
 from busbar.expect.expectation import Expectation
 from busbar.parse.events import Copy, Flag
 from busbar.parse.text import Source
 from busbar.site.family import Band, LinkClass
-from busbar.site.load import family, link_classes
+from busbar.site.load import link_classes
 from busbar.site.model import Site
 from busbar.site.tuning import environment, lanes, profiles
 from busbar.tools.osu.bands import OSU_COLLECTIVES
@@ -194,7 +195,7 @@ def sizes_of(bands: Sequence[Band]) -> list[int]:
 
 def settings_of(site: Site) -> list[dict[str, str]]:
     """What a run on a site may have set of the variables that bands ask for."""
-    conditions = [band.when for band in family(site).collectives]
+    conditions = [band.when for band in measured_bands(site)]
     asked = {name for when in conditions for name in when}
     of_profiles = [
         environment(site, lane=lane, profile=profile)
