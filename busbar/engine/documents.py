@@ -22,6 +22,8 @@ from busbar.parse import numbers
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 """How a pickle begins."""
 _MOST_LINES = 1_000_000
+_MOST_SIZES = 16
+"""Dimensions of a tensor."""
 _BROKEN = (ValueError, KeyError, TypeError, AttributeError, IndexError)
 
 
@@ -65,14 +67,22 @@ def last_collectives(document: Mapping[str, Any]) -> Iterator[Collective]:
     """
     last: dict[str, Mapping[str, Any]] = {}
     for entry in document["entries"]:
-        name = str(entry["process_group"][-1])
+        name = _text(entry["process_group"][-1])
         if last.get(name, {}).get("state", "completed") == "completed":
             last[name] = entry
     for name, entry in last.items():
-        operation = str(entry["profiling_name"]).rpartition(":")[2].upper()
-        elements = math.prod(entry["input_sizes"][0]) if entry["input_sizes"] else 0
+        operation = _text(entry["profiling_name"]).rpartition(":")[2].upper()
+        sizes = entry["input_sizes"][0] if entry["input_sizes"] else (0,)
+        elements = math.prod(map(numbers.json_whole, sizes[:_MOST_SIZES]))
         number = numbers.json_whole(entry["collective_seq_id"])
-        yield name, number, operation, numbers.json_whole(elements), str(entry["state"])
+        yield name, number, operation, elements, _text(entry["state"])
+
+
+def _text(value: object) -> str:
+    """Return a string; raise for others, whose text can have any length."""
+    if not isinstance(value, str):
+        raise TypeError("a text is missing")
+    return value
 
 
 def _flight_recorder(document: Mapping[str, Any], file: str) -> Iterator[str]:

