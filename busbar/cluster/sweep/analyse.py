@@ -87,7 +87,7 @@ def _directed(
     of = grouped((node, one) for one in accused for node in one.nodes)
     ratios: dict[str, list[float]] = {}
     for row in rows:
-        here, there = row.arrived if row.arrived and len(row.arrived) == 2 else (0.0, 0.0)
+        here, there = row.arrived or (0.0, 0.0)
         if not (0 < here < math.inf and 0 < there < math.inf):
             continue
         for node, other, ratio in ((row.a, row.b, here / there), (row.b, row.a, there / here)):

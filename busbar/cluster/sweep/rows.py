@@ -85,9 +85,9 @@ class MeasuredPair:
     """Rate of the pair in 1e9 bytes per second and direction; None unless it is finite and
     above 0, and ``state`` is ``ok``."""
     state: _StateOrNew
-    arrived: tuple[float, ...] | None = None
+    arrived: tuple[float, float] | None = None
     """What arrived at ``a`` and at ``b``, in GB/s, if both are known."""
-    resent: tuple[float, ...] | None = None
+    resent: tuple[float, float] | None = None
     """The share of its segments of TCP that ``a`` had to send again, and ``b``."""
 
     @property
