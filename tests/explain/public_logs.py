@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from busbar.errors import BusbarError
-from busbar.explain import Source, explain
+from busbar.explain import Explanation, Source, explain
 
 from .outputs import load
 
@@ -24,9 +24,20 @@ _SITE = re.compile(r"--site (?P<name>\S+)")
 
 def is_right(expect: str, file: Path | Source, site: str | None = None) -> tuple[bool, list[str]]:
     """Return whether the explanation of a log agrees with its label, and the causes named."""
+    return agrees(expect, explained(file, site))
+
+
+def explained(file: Path | Source, site: str | None = None) -> list[Explanation] | None:
+    """Return the explanation of a log; None if it is refused."""
     try:
-        found = explain([file], site=load(site) if site else None)
+        return explain([file], site=load(site) if site else None)
     except BusbarError:
+        return None
+
+
+def agrees(expect: str, found: list[Explanation] | None) -> tuple[bool, list[str]]:
+    """Return whether an explanation agrees with a label, and the causes that it names."""
+    if found is None:
         return expect == "unjudged" or "-" in expect.split("|"), ["bad input"]
     causes = [cause.id for run in found for cause in run.causes]
     verdicts = {str(run.verdict) for run in found}
