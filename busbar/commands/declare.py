@@ -6,14 +6,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from busbar.arguments import Declaration, Parser, actions, described, heading, one_of, option
 from busbar.commands import option_types
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER
 from busbar.document import to_json
 from busbar.parse.tables import load_yaml
-from busbar.site.delivery import Stack
 from busbar.terminal import stdout
 from busbar.verdict import EXIT_STATUSES
 
@@ -22,7 +21,7 @@ Run = Callable[[argparse.Namespace], int]
 
 _OPTIONS = load_yaml(Path(__file__).with_name("options.yaml"))
 _TYPES = {"int": int, "str": str, "Path": Path} | vars(option_types)
-_VALUES = {"DELIVERIES": DELIVERY_ORDER, "LANE": DEFAULT_LANE, "STACKS": get_args(Stack)}
+_VALUES = {"DELIVERIES": DELIVERY_ORDER, "LANE": DEFAULT_LANE}
 _EXCLUSIVE = {"one of": False, "exactly one of": True}
 """Options that exclude each other, and whether one is required."""
 

@@ -7,7 +7,7 @@ import argparse
 import shlex
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 
@@ -16,7 +16,7 @@ from busbar import spack
 from busbar.commands.declare import command
 from busbar.data import SITES
 from busbar.errors import BusbarError
-from busbar.site.delivery import DeliveryKind
+from busbar.site.delivery import DeliveryKind, Stack
 from busbar.site.family import Variable
 from busbar.site.manifests import provide
 from busbar.site.stacks import find_environment
@@ -31,7 +31,7 @@ _MODULES_HEAD = """\
 
 def add_parsers(commands: Any) -> None:
     """Add the two commands."""
-    command(commands, _env)
+    command(commands, _env, STACKS=get_args(Stack))
     command(commands, _spack)
 
 
