@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import io
-import json
-from pathlib import Path
 
 import pytest
 
 from busbar.check.listing import Match
-from busbar.check.progress import Step, announced, earlier_seconds, job_count, step_of
+from busbar.check.progress import Step, job_count, step_of
 from busbar.terminal import Terminal
 from tests.cases import cases
 
@@ -43,37 +41,8 @@ def test_a_line_of_reframe_is_a_step(line, step):
     assert step_of(line + "\n") == step
 
 
-@cases(
-    ("matches", "earlier", "text"),
-    [
-        ([match(1, *PLACES), match(2, "gpu+spack")], {}, "3 jobs"),
-        ([match(1, *PLACES)], {("h1", "gpu+spack"): 34.0}, "2 jobs"),  # of one nothing is known
-        (
-            [match(1, *PLACES)],
-            {("h1", "gpu+spack"): 34.0, ("h1", "gpu+prefix"): 4.4},
-            "2 jobs, about 40 s",
-        ),
-        ([match(1, PLACES[0]), match(2)], {("h1", "gpu+spack"): 600.0}, "1 job, about 10 min"),
-        ([match(1, PLACES[0])], {("h1", "gpu+spack"): 0.1}, "1 job, about 1 s"),
-    ],
-)
-def test_the_jobs_and_their_time_are_announced(matches, earlier, text):
-    assert announced(job_count(matches, None), matches, earlier) == text
-
-
-def test_the_time_is_that_of_the_run_before(tmp_path):
-    case = {"hashcode": "h1", "partition": "gpu", "environ": "spack", "time_total": 34.2}
-    never = {**case, "hashcode": "h2", "time_total": None}
-    report = tmp_path / "reframe.json"
-    report.write_text(json.dumps({"runs": [{"testcases": [case, never]}]}))
-    assert earlier_seconds(report) == {("h1", "gpu+spack"): 34.2}
-
-
-@cases("text", ["", "{", "[]", '{"runs": []}', '{"runs": [{"testcases": [{}]}]}'])
-def test_a_report_that_says_nothing_is_no_fault(tmp_path: Path, text):
-    (tmp_path / "reframe.json").write_text(text)
-    assert earlier_seconds(tmp_path / "reframe.json") == {}
-    assert earlier_seconds(tmp_path / "missing.json") == {}
+def test_each_place_of_a_check_is_a_job() -> None:
+    assert job_count([match(1, *PLACES), match(2, "gpu+spack"), match(3)], None) == 3
 
 
 class Tty(io.StringIO):

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ _STEP = re.compile(
     r"\[\s*(?P<word>RUN|OK|FAIL|SKIP)\s*\]\s+(?:\(\s*\d+/\d+\)\s+)?"
     r"(?P<name>\S.*?)(?= [~/@]|$)(?P<fixture> ~)?"
 )
-_MINUTE = 60
 
 
 @dataclass(frozen=True)
@@ -53,41 +52,9 @@ def cases_of(report: Path) -> list[dict[str, Any]]:
     return list(runs[-1]["testcases"]) if runs else []
 
 
-def earlier_seconds(report: Path) -> dict[tuple[str, str], float]:
-    """Return how long each case of an earlier run took, by hash and place."""
-    try:
-        return {
-            (case["hashcode"], f"{case['partition']}+{case['environ']}"): float(case["time_total"])
-            for case in cases_of(report)
-            if case["time_total"]
-        }
-    except (LookupError, TypeError, ValueError):  # another version of ReFrame wrote it
-        return {}
-
-
 def job_count(matches: Sequence[Match], sweep: NodeSweep | None) -> int:
     """Return the number of jobs; each place of a sweep has one of each check."""
     pairs = [(match, place.partition("+")[0]) for match in matches for place in match.runs_in]
     if sweep is None:
         return len(pairs)
     return sum(len(sweep.places(partition, match.nodes)) for match, partition in pairs)
-
-
-def announced(
-    jobs: int, matches: Sequence[Match], earlier: Mapping[tuple[str, str], float]
-) -> str:
-    """Return ``8 jobs, about 40 s``; only the number if a job has not run before."""
-    text = f"{jobs} job{'' if jobs == 1 else 's'}"
-    places = [(match, place) for match in matches for place in match.runs_in]
-    times = [earlier.get((match.hash, place)) for match, place in places]
-    known = [seconds for seconds in times if seconds is not None]
-    if not places or len(known) < len(places):
-        return text
-    return f"{text}, about {_rounded(sum(known))}"
-
-
-def _rounded(seconds: float) -> str:
-    if seconds >= 2 * _MINUTE:
-        return f"{seconds / _MINUTE:.0f} min"
-    step = 5 if seconds > 10 else 1
-    return f"{max(round(seconds / step) * step, 1)} s"

@@ -16,9 +16,9 @@ from busbar.check.default_site import default_site
 from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
 from busbar.check.processes import Interrupted, Interruption
-from busbar.check.progress import Step, announced, earlier_seconds, job_count
+from busbar.check.progress import Step, job_count
 from busbar.check.reframe import ReFrame
-from busbar.check.run import RunPlan, load, report, run
+from busbar.check.run import RunPlan, load, run
 from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
 from busbar.check.surroundings import (
     ignored_variables,
@@ -110,7 +110,6 @@ def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: R
     plan, environments = _plan(args, output, site_file, site, state.target)
     state.lane = plan.lane
     refuse_without_shared_memory(plan.site)
-    earlier = earlier_seconds(report(plan))
     try:
         matches = load(plan, reframe)
     except BusbarError:
@@ -120,7 +119,7 @@ def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: R
     state.chosen = to_run(matches, args.name, _tags(args))
     plan = replace(plan, hashes=tuple(match.hash for match in state.chosen))
     jobs = job_count(state.chosen, plan.sweep)
-    ahead = f": {announced(jobs, state.chosen, earlier)}" if jobs else ""
+    ahead = f": {counted(jobs, 'job')}" if jobs else ""
     tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
     waits = waiting_shown(output, tell) if state.target.nodes else nullcontext()
     with args.interruption.held(), stderr().progress(jobs) as bar, waits:

@@ -13,7 +13,7 @@ import yaml
 
 from busbar import site as sites
 from busbar import spack
-from busbar.commands.declare import command
+from busbar.commands.declare import command, show
 from busbar.data import SITES
 from busbar.errors import BusbarError
 from busbar.site.delivery import DeliveryKind, Stack
@@ -72,27 +72,20 @@ def _env(args: argparse.Namespace) -> int:
         gpus=args.gpus,
         buffers=args.buffers,
     )
+    values = {each.name: each.value for each in chosen}
     if args.modules:
-        values = {each.name: each.value for each in chosen}
         stdout().text(_modules(site.name, values))
-    elif args.json or args.slurm or args.shell:
-        _print_lines(args, chosen)
-    else:
-        _print_table(site.name, chosen, modes)
-    return 0
-
-
-def _print_lines(args: argparse.Namespace, chosen: Sequence[Variable]) -> None:
-    if args.json:
-        stdout().document({variable.name: variable.value for variable in chosen}, indent=2)
     elif args.slurm:
         # Slurm takes the rest of a TaskProlog's line as the value, so it must not be quoted.
-        for variable in chosen:
-            stdout().line(f"export {variable.name}={variable.value}")
+        for name, value in values.items():
+            stdout().line(f"export {name}={value}")
+    elif args.shell:
+        for each in chosen:
+            stdout().line(f"# {each.reason} ({each.source})")
+            stdout().line(f"export {each.name}={shlex.quote(each.value)}")
     else:
-        for variable in chosen:
-            stdout().line(f"# {variable.reason} ({variable.source})")
-            stdout().line(f"export {variable.name}={shlex.quote(variable.value)}")
+        show(args, values, lambda _: _print_table(site.name, chosen, modes), indent=2)
+    return 0
 
 
 def _print_table(site: str, chosen: Sequence[Variable], modes: Sequence[str]) -> None:

@@ -21,6 +21,7 @@ from busbar.delivery.locked import lock_of, locked_versions, packages
 from busbar.engine.tool import tools
 from busbar.errors import BusbarError
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS, Delivery, Stack
+from busbar.site.load import topology
 from busbar.site.model import Site
 from busbar.site.stacks import environment_directory
 from busbar.slurm.steps import mpi_types
@@ -344,8 +345,4 @@ def _oversubscribe(ranks: int) -> dict[str, str]:
 
 def _physical_cores() -> int:
     """Count the cores that this process may use; two threads of one core count once."""
-    cores = set()
-    for cpu in os.sched_getaffinity(0):
-        siblings = Path(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
-        cores.add(siblings.read_text() if siblings.exists() else str(cpu))
-    return len(cores)
+    return len({topology(cpu, "thread_siblings_list") or cpu for cpu in os.sched_getaffinity(0)})
