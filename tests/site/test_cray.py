@@ -48,7 +48,7 @@ def on_nvidia(copy: Path) -> Path:
 
 def test_cray_on_nvidia_is_a_stack_of_cuda(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = Path("/opt/cuda/include"), Path("/opt/cuda/lib64")
-    monkeypatch.setattr(environments, "find_cuda", lambda: cuda)
+    monkeypatch.setattr(environments.programs, "find_cuda", lambda: cuda)
     on_nvidia(copy)
     site = sites.load("mi250x-cray")
     assert {delivery.stack for delivery in site.deliveries} == {"cray-cuda"}
