@@ -18,7 +18,7 @@ from busbar.preflight.model import (
     PreflightReport,
     answer,
 )
-from busbar.preflight.mpi import ImageMpi, abi, pmi
+from busbar.preflight.mpi import ImageMpi, abi, pmi, ucx
 from busbar.preflight.net import network_lines
 from busbar.preflight.plan import ImagePlan, command, launch
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS
@@ -37,6 +37,7 @@ def examine(plan: ImagePlan) -> PreflightReport:
         ("fingerprint", _image(plan)),
         ("glibc", _glibc(plan, libraries)),
         ("mpi-abi", abi(plan, mpi, libraries)),
+        *ucx(plan, mpi, libraries),
         ("pmi", launcher),
         ("libraries", _missing(libraries)),
         ("shared-memory", _shared_memory(plan, libraries)),

@@ -217,6 +217,13 @@ class View:
                     queue.append((library, rpath))
         return libraries
 
+    def linked(self, user: ContainerFile, name: str) -> ContainerFile | None:
+        """Return the library in the directories that its user names: that of the link."""
+        facts = elf.read(user)
+        own = _expand((*facts.rpath, *facts.runpath), user.path) if facts else ()
+        found = (self.find(PurePosixPath(directory) / name) for directory in own)
+        return next(filter(None, found), None)
+
     def faults(self, root: ContainerFile) -> list[str]:
         """Return the reasons why the loader refuses a file: missing libraries or versions."""
         libraries = self.resolve(root)

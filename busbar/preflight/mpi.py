@@ -3,15 +3,21 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from busbar.mpi import NAMES, SONAMES, pmi_types
+from busbar.preflight import elf
 from busbar.preflight.loader import ContainerFile, Libraries
 from busbar.preflight.model import PreflightAnswer, answer
 from busbar.preflight.plan import ImagePlan, hosts_mpirun
 from busbar.site.delivery import CRAY_STACKS, MpiFamily
 
+_UCX = "libucp.so.0"
+_UCX_VERSION = re.compile(rb"(?<![\d./-])(?P<version>\d\.\d{1,2}\.\d{1,2})\0")
+"""What ``ucp_get_version_string`` returns."""
 _ABI = {soname: NAMES[family] for soname, family in SONAMES.items()}
 
 
@@ -69,6 +75,23 @@ def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Prefligh
         return answer("no-mpi-library", **needs)
     side = "host" if mpi.library.origin == "injected" else "image"
     return answer("mpi", side=side, library=mpi.library, **needs)
+
+
+def ucx(
+    plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries
+) -> Iterator[tuple[str, PreflightAnswer]]:
+    """Say if the UCX that is loaded is older than the one that MPI was linked with."""
+    loaded = libraries.get(_UCX)
+    linked = plan.view.linked(mpi.library, _UCX) if mpi and mpi.library else None
+    if loaded and linked:
+        built, found = _version(linked), _version(loaded)
+        if built and found and elf.numbers(built)[:2] > elf.numbers(found)[:2]:
+            yield "mpi-ucx", answer("older-ucx", built=built, library=loaded, found=found)
+
+
+def _version(library: ContainerFile) -> str:
+    found = elf.search(library, _UCX_VERSION)
+    return found["version"].decode() if found else ""
 
 
 def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[PreflightAnswer, str | None]:

@@ -147,6 +147,29 @@ def test_the_loader_takes_library_path_before_runpath_and_follows_origin(cuda: C
         library(cuda.image / "opt/first/libucp.so.0")
 
 
+@pytest.mark.parametrize(
+    ("built", "loaded", "told"), [("1.20.1", "1.14.1", True), ("1.20.1", "1.22.0", False)]
+)
+def test_an_older_ucx_than_mpi_was_built_with_is_named(
+    cuda: Case, built: str, loaded: str, told: bool
+) -> None:
+    """As with the wheels of Open MPI, which bring their UCX, and LD_LIBRARY_PATH to another."""
+    app = cuda.image / "opt/app"
+    beside = library(app / "openmpi/libucp.so.0", text=built)
+    own = library(app / "libmpi.so.40", needed=[beside], runpath="$ORIGIN:$ORIGIN/openmpi")
+    library(cuda.image / "opt/ucx/libucp.so.0", text=loaded)
+    program(cuda.image, [own])
+    variables(cuda.image, LD_LIBRARY_PATH="/opt/app:/opt/ucx")
+    lines = cuda.run()["by_name"]
+    assert ("mpi-ucx" in lines) is told
+    if told:
+        assert (
+            "built with UCX 1.20.1, but /opt/ucx/libucp.so.0 is 1.14.1"
+            in (lines["mpi-ucx"]["reason"])
+        )
+        assert "of that release or newer" in lines["mpi-ucx"]["remedy"]
+
+
 def test_a_sif_is_judged_as_its_sandbox(cuda: Case) -> None:
     if not shutil.which("mksquashfs"):
         pytest.skip("no mksquashfs (squashfs-tools) here")
