@@ -1350,9 +1350,9 @@ class NodeCopy {
 //   certain up to n = 512, and one that hits each message with probability 1/97 with 99.5 %; over the two directions and
 //   three sizes of two host ranks 1/668 is caught with 99 %. They may take three times --seconds; a path on which 512 take
 //   longer gets fewer. It gets 104 of up to 4 MiB unless these take 10 s, and of larger ones unless these take eight times
-//   --seconds; never less than 4, or less than 1 where a message takes half a second: such a path gets one timed window and
-//   six messages in all. A reading tells how many were verified; of large messages between GPUs there are few, because the
-//   host compares what it copies from the GPU.
+//   --seconds; never less than 4 (of those above 32 MiB: 2), or less than 1 where a message takes half a second: such a path
+//   gets one timed window and six messages in all. A reading tells how many were verified; of large messages between GPUs there
+//   are few, because the host compares what it copies from the GPU.
 // The sender's clock ends with the receiver's acknowledgement, before any comparison. It waits for the end of those that take
 // long; the ends of a message in host memory are compared while it begins the next window.
 //
@@ -1388,7 +1388,7 @@ class PairMeter {
         const int messages = exchange_.agree(static_cast<int>(std::clamp(longest_window / message, 1.0, 1.0 * options_.window)));
         const double once = crawls ? message : running(window(timed, messages));
         const int windows = exchange_.agree(static_cast<int>(std::clamp(options_.seconds / once, crawls ? 1.0 : 3.0, 10000.0)));
-        const int least = crawls ? 1 : least_verified;
+        const int least = crawls ? 1 : bytes > large ? 2 : 4;
         std::size_t wrong = 0;
         int before = 0;
         double shortest = 1e9;
@@ -1462,7 +1462,8 @@ class PairMeter {
     }
 
   private:
-    static constexpr int certain = 512, common = 104, least_verified = 4;
+    static constexpr int certain = 512, common = 104;
+    static constexpr std::size_t large = 32 << 20;  // the host takes 30 ms and more to load or compare such a message
     static constexpr std::size_t pages = 16, page = 4096;  // where timed windows begin
 
     // Loads what timed messages are sent from, after verified ones have overwritten it.

@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="b8d544aa25377438c6c642d7a3027f68aaa1e3f1b2186cc78e46b73fe05f6b29",
+        sha256="a4eac31a86e7e4dce7044a466c53cf5a4575df9802935cce00ae005534f647b1",
         expand=False,
     )
 
