@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ _HASH_SHOWN = 7
 _SCOPE = re.compile(r"^(?P<before> *- \S+/systems/)(?P<system>\S+)\n", re.MULTILINE)
 """The line of a manifest that includes the scope of a system."""
 _INCLUDED = re.compile(r"^(?P<before> *- )(?P<path>\.\.?/\S+)$", re.MULTILINE)
+_ARM = ("aarch64", "armv", "neoverse", "graviton", "a64fx", "thunderx")
+"""What the names of Spack's targets of Arm CPUs begin with."""
 _AGAIN = "make spack-externals SITE={site}, then make spack-concretize SITE={site}"
 
 
@@ -161,6 +164,14 @@ def require_installable(lock: Lock, site: str) -> None:
             f"is for {', '.join(made)}, but this machine is {here or 'an unknown system'}",
             where=str(lock.path),
             hint=f"run {again}",
+        )
+    cpu = platform.machine()
+    targets = sorted({node.target for node in lock.nodes.values() if node.prefix is None})
+    if other := [each for each in targets if each.startswith(_ARM) is not (cpu == "aarch64")]:
+        raise BusbarError(
+            f"is for {', '.join(other)}, but this machine is {cpu}",
+            where=str(lock.path),
+            hint=f"run the command on a node of the site, or {again}",
         )
     missing = sorted(
         f"{node.name}@{node.version} ({path})"

@@ -120,7 +120,7 @@ def host_lock(directory: Path, change: Callable[[dict[str, Any]], None]) -> lock
 
 
 def test_a_lock_is_installed_only_on_its_system_with_its_externals(
-    machine: Release, tmp_path: Path
+    machine: Release, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def here(node: dict[str, Any]) -> None:
         node["external"]["path"] = str(tmp_path)
@@ -139,6 +139,14 @@ def test_a_lock_is_installed_only_on_its_system_with_its_externals(
     machine("ubuntu 24.04")
     with pytest.raises(BusbarError, match=r"is for debian12, but this machine is ubuntu24\.04"):
         lock.require_installable(host_lock(tmp_path, here), "local")
+    machine("debian 12")
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.raises(BusbarError, match="is for x86_64_v3, but this machine is aarch64"):
+        lock.require_installable(host_lock(tmp_path, here), "local")
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    arm = lock.load(ROOT / "site/_stacks/cray-sm_90-neoverse_v2/spack.lock")
+    with pytest.raises(BusbarError, match="is for neoverse_v2, but this machine is x86_64"):
+        lock.require_installable(arm, "gh200x4-slingshot")
 
 
 @pytest.fixture
