@@ -69,15 +69,22 @@ class MpiInstall:
         foreign -= set(_OWN_VARIABLES[self.family])
         return not variable.startswith(tuple(foreign))
 
-    @property
-    def over_ucx(self) -> bool:
+    def over_ucx(self, site: Site) -> bool:
         """Return whether messages go by UCX, which then logs its transports."""
         if self.family == "openmpi":
-            return True
+            return not self._by_libfabric(site)
         if self.family == "cray-mpich":
-            return False  # Slingshot has only libfabric
+            return False
         chosen = os.environ.get("MPIR_CVAR_CH4_NETMOD")
         return (chosen or self._netmod()) == "ucx"
+
+    def _by_libfabric(self, site: Site) -> bool:
+        """Return whether this Open MPI needs libfabric: UCX has no transport for Slingshot.
+
+        That of the wheels has no provider for it either, and stays with TCP.
+        """
+        on_slingshot = site.fabric is not None and site.fabric.provider == "cxi"
+        return on_slingshot and self.family == "openmpi" and self.own
 
     def _netmod(self) -> str:
         """Return the default network module of MPICH: the first that it was built with."""
@@ -88,50 +95,58 @@ class MpiInstall:
     def _program(self, name: str) -> str:
         return str(self.directory / name) if self.directory else name
 
-    def variables(self, *, slurm: bool) -> dict[str, str]:
-        """Return the variables that this MPI needs on any machine.
+    def variables(self, site: Site) -> dict[str, str]:
+        """Return the variables that this MPI needs on any machine, or for the fabric of a site.
 
         Open MPI uses UCX only for a list of transports and devices, none of which exists without
         InfiniBand (``ompi_info --param opal_common ucx``): both lists are widened. UCX logs its
         transports at level info, to standard error, apart from the output of the program.
         """
-        variables = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"} if self.over_ucx else {}
+        logged = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"} if self.over_ucx(site) else {}
         if self.family == "mpich":
-            return {**variables, "MPIR_CVAR_DEBUG_SUMMARY": "1"}  # names the libfabric provider
+            return {**logged, "MPIR_CVAR_DEBUG_SUMMARY": "1"}  # names the libfabric provider
         if self.family != "openmpi":
-            return variables
-        variables = {
-            "OMPI_MCA_pml": "ucx",
-            # UCX needs none, and the one for libfabric sleeps for 1 s if it finds no network.
-            "OMPI_MCA_btl": "^ofi",
-            "OMPI_MCA_opal_common_ucx_tls": "any",
-            "OMPI_MCA_opal_common_ucx_devices": "any",
-            **variables,
-        }
-        if slurm and not self.own:
+            return logged
+        if self._by_libfabric(site):
+            variables = {
+                "OMPI_MCA_pml": "cm",
+                "OMPI_MCA_mtl": "ofi",
+                "OMPI_MCA_mtl_base_verbose": "1",  # names the libfabric provider
+            }
+        else:
+            variables = {
+                "OMPI_MCA_pml": "ucx",
+                # UCX needs none, and the one for libfabric sleeps for 1 s if it finds no network.
+                "OMPI_MCA_btl": "^ofi",
+                "OMPI_MCA_opal_common_ucx_tls": "any",
+                "OMPI_MCA_opal_common_ucx_devices": "any",
+                **logged,
+            }
+        if site.scheduler != "local" and not self.own:
             # Slurm requires munge, which the PMIx of the wheel does not support.
             variables["PMIX_MCA_psec"] = "native"
         if os.geteuid() == 0:
             variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         return variables
 
-    def transports(self, stack: Stack) -> tuple[str, ...]:
+    def transports(self, stack: Stack, site: Site) -> tuple[str, ...]:
         """Return the UCX transports, one of which must connect two ranks of a node.
 
-        Empty for other MPIs than Open MPI. MPICH opens endpoints of UCX within a node but uses its
-        own shared memory: its readings do not change with UCX_TLS=tcp. Only the band shows then
-        that no network was used.
+        Empty for other MPIs than Open MPI over UCX. MPICH opens endpoints of UCX within a node but
+        uses its own shared memory: its readings do not change with UCX_TLS=tcp. Only the band
+        shows then that no network was used.
         """
-        return _GPU.get(stack, SHARED_MEMORY) if self.family == "openmpi" else ()
+        known = self.family == "openmpi" and self.over_ucx(site)
+        return _GPU.get(stack, SHARED_MEMORY) if known else ()
 
     def across(self, stack: Stack, site: Site) -> tuple[str, ...]:
         """Return the UCX transports, one of which each connection between nodes must use."""
         within = (*SHARED_MEMORY, *_GPU.get(stack, ()))
-        return (*within, *network_transports(site)) if self.over_ucx else ()
+        return (*within, *network_transports(site)) if self.over_ucx(site) else ()
 
     def provider(self, site: Site) -> str:
-        """Return the libfabric provider that must connect the nodes; only MPICH reports it."""
-        reported = self.family == "mpich" and not self.over_ucx
+        """Return the libfabric provider that must connect the nodes; Cray MPICH reports none."""
+        reported = self.family != "cray-mpich" and not self.over_ucx(site)
         return site.fabric.provider if reported and site.fabric else ""
 
     def pmi_types(self) -> tuple[str, ...]:

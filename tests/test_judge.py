@@ -241,6 +241,9 @@ def test_a_line_that_cannot_be_read_fails(data, old, new, says):
         ("sockets", ["libfabric provider: sockets - 10.77.0.0/24"], ""),
         ("verbs", ["libfabric provider: verbs;ofi_rxm - 10.77.0.0/24"], ""),
         ("cxi", ["libfabric provider: tcp;ofi_rxm - 10.77.0.0/24"], "libfabric took tcp;ofi_rxm"),
+        ("cxi", ["[n1:7] mtl_ofi_component.c:366: mtl:ofi:prov: cxi"], ""),
+        ("cxi", ["[n1:7] mtl_ofi_component.c:366: mtl:ofi:prov: shm+cxi:lnx"], ""),
+        ("cxi", ["[n1:7] mtl_ofi.c:366: mtl:ofi:prov: tcp;ofi_rxm"], "libfabric took tcp;ofi_rxm"),
         ("cxi", [], "the output does not say which libfabric provider was taken"),
     ],
 )

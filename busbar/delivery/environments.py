@@ -124,8 +124,10 @@ def spack_view(site: Site, delivery: Delivery, lane: str) -> Path | None:
     """Return the view of the active Spack environment or, without one, of the delivery's."""
     active = os.environ.get("SPACK_ENV_VIEW")
     own = environment_directory(site, delivery, lane)
+    cray = delivery.mpi == "cray-mpich"  # has no mpirun
     for view in (Path(active) if active else None, own / ".spack-env/view" if own else None):
-        if view and (view / "bin").is_dir():  # concretizing alone creates an empty view
+        # Concretizing alone creates an empty view.
+        if view and (view / "bin").is_dir() and not (cray and (view / "bin/mpirun").exists()):
             return view
     return None
 
@@ -178,7 +180,7 @@ def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
         _add_wheels(parts, delivery, installed_ucx(choice.lane))
         parts.variables |= _oversubscribe(ranks_per_node)
     parts.libraries += run_time
-    parts.variables |= install.variables(slurm=site.scheduler != "local")
+    parts.variables |= install.variables(site)
     parts.variables |= site_variables(site, delivery, lane, install)
     if delivery.stack != "host" and (python := programs.python_with_torch()):
         parts.programs["torch"] = python
@@ -313,7 +315,7 @@ def environment_of(
         stack=delivery.stack,
         lane=lane,
         mpi=install.family,
-        transports=install.transports(delivery.stack),
+        transports=install.transports(delivery.stack, site),
         across=install.across(delivery.stack, site),
         provider=install.provider(site),
         srun=install.srun_options(site, offered),

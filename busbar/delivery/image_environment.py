@@ -42,7 +42,7 @@ def _inside(site: Site, image: Image) -> Environment:
     install = mpi.MpiInstall(families[0] if families else "openmpi")
     delivery = Delivery(kind="image", stack=stack, lanes=(lane,), mpi=install.family)
     parts = Parts(programs=image.programs, features=image.features)
-    parts.variables = install.variables(slurm=site.scheduler != "local")
+    parts.variables = install.variables(site)
     parts.variables |= site_variables(site, delivery, lane, install)
     # Preflight has selected the PMI on a node.
     mpi_type = image.preflight.launch.mpi_type

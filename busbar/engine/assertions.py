@@ -143,16 +143,17 @@ def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         yield Verdict.DEGRADED, f"the data went by {', '.join(sorted(wrong))}, not by {wanted}"
 
 
-_PROVIDER = re.compile(r"(?:libfabric provider|\s*prov_name): (?P<name>\S+)")
+_PROVIDER = re.compile(r"(?:^libfabric provider|^\s*prov_name|\bmtl:ofi:prov): (?P<name>\S+)")
 
 
 def _provider(wanted: str, shown: LaunchOutput) -> Iterator[Problem]:
-    used = {match["name"] for line in shown.text if (match := _PROVIDER.match(line))}
+    used = {match["name"] for line in shown.text if (match := _PROVIDER.search(line))}
     if not used:
         text = "the output does not say which libfabric provider was taken"
-        yield _FAILED, f"{text} (MPICH does with MPIR_CVAR_DEBUG_SUMMARY=1)"
-    # A provider for messages on top is named after it: verbs;ofi_rxm.
-    elif other := {name for name in used if name.partition(";")[0] != wanted}:
+        how = "MPICH: MPIR_CVAR_DEBUG_SUMMARY=1, Open MPI: OMPI_MCA_mtl_base_verbose=1"
+        yield _FAILED, f"{text} ({how})"
+    # A provider on top of others is named after them, verbs;ofi_rxm or shm+cxi:lnx, or alone: lnx.
+    elif other := {name for name in used if not {wanted, "lnx"} & {*re.split("[;+:]", name)}}:
         yield Verdict.DEGRADED, f"libfabric took {', '.join(sorted(other))}, not {wanted}"
 
 

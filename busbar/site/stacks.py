@@ -60,16 +60,18 @@ def environment_directory(
     return None
 
 
-def delivery_with_environment(site: Site, kind: DeliveryKind = "spack") -> Delivery:
-    """Return the delivery that names the environment of a site.
+def delivery_with_environment(
+    site: Site, kind: DeliveryKind = "spack", lane: str | None = None
+) -> Delivery:
+    """Return the delivery that names the environment of a site: the first, or that of a lane.
 
     An image is built from the environment that its own delivery names, else from that of the
     delivery ``spack``. Raises ``BusbarError`` if the site has none.
     """
     for own in dict.fromkeys((kind, "spack")):
-        for delivery in site.deliveries:
-            if delivery.kind == own and delivery.environment:
-                return delivery
+        found = [each for each in site.deliveries if each.kind == own and each.environment]
+        if found:
+            return next((each for each in found if lane in each.lanes), found[0])
     raise BusbarError(
         f"site {site.name!r} has no delivery `spack` with `environment`",
         where=str(site.directory / "site.yaml") if site.directory else "",
@@ -88,7 +90,7 @@ def find_environment(
     The default lane is the first of the delivery. Raises ``BusbarError`` for an unknown lane, and
     if no such environment exists.
     """
-    delivery = delivery_with_environment(site, kind)
+    delivery = delivery_with_environment(site, kind, lane)
     chosen = lane or delivery.lanes[0]
     if chosen not in delivery.lanes:
         raise BusbarError(

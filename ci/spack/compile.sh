@@ -7,7 +7,7 @@
 #   mpi        UCX, libfabric and Open MPI of Debian's releases, and gpu-aware-mpi on them
 #   cuda, hip  gpu-aware-mpi with the toolkit of NVIDIA's wheels, and with Debian's HIP
 #   cray       gpu-aware-mpi of a Cray lock, with an imitated /opt/cray
-#   locks      the host lock itself, if all of its sources can be fetched
+#   locks      the host lock itself, if all of its sources can be fetched, and then busbar check on it
 # shellcheck disable=SC2329 # the functions of the parts are called by name
 set -euo pipefail
 # shellcheck source=ci/spack/common.sh
@@ -255,6 +255,8 @@ part_locks() {
     [[ -n $all ]] || cannot "the sources of $(wc -l <"$work/missing") packages cannot be fetched; $work/missing names them"
     spack_for site/_stacks/host install --only-concrete --fail-fast
     tested site/_stacks/host
+    .venv/bin/busbar check --delivery spack --output "$work/report"
+    printf 'test: busbar check passes on the host stack from its lock\n'
 }
 
 # ---- all of them

