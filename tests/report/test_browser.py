@@ -55,6 +55,7 @@ const names = () => rows().map((row) => row.cells[1].textContent.trim());
     seen.opened = document.getElementById("check-xccl").open;
     for (const each of document.querySelectorAll("details")) each.open = true;
     seen.width = window.innerWidth;
+    seen.dark = matchMedia("(prefers-color-scheme: dark)").matches;
     const beyond = (each) => each.getBoundingClientRect().right > seen.width;
     seen.wider = [...document.querySelectorAll("body *")]
       .filter((each) => beyond(each) && !each.closest(".scroll, svg"))
@@ -68,8 +69,11 @@ const names = () => rows().map((row) => row.cells[1].textContent.trim());
 """
 HOST = """<!doctype html><html><body style="margin: 0"><pre id="seen"></pre><script>
 const seen = document.getElementById("seen");
-addEventListener("message", (event) => { seen.textContent = event.data; });
-</script><iframe src="inside.html" style="border: 0; width: 400px; height: 4000px"></iframe>"""
+addEventListener("message", (event) => { seen.textContent += event.data + "\\n"; });
+</script>""" + "".join(
+    f'<iframe src="inside.html" style="border: 0; width: {width}px; height: 4000px"></iframe>'
+    for width in (400, 800, 1400)
+)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +129,7 @@ def page(tmp_path: Path) -> str:
     return render(page_of(frame, list(news(events)), sweep=nodes))
 
 
-def browse(text: str, tmp_path: Path) -> tuple[str, list[str]]:
+def browse(text: str, tmp_path: Path, *, dark: bool = False) -> tuple[str, list[str]]:
     """What Chromium makes of a page, and what it printed to its console."""
     file = tmp_path / "page.html"
     file.write_text(text)
@@ -133,7 +137,8 @@ def browse(text: str, tmp_path: Path) -> tuple[str, list[str]]:
         [
             *("chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"),
             *("--enable-logging=stderr", "--virtual-time-budget=20000"),
-            *("--window-size=1280,900", f"--user-data-dir={tmp_path / 'profile'}"),
+            f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+            *("--window-size=1600,900", f"--user-data-dir={tmp_path / 'profile'}"),
             file.as_uri(),
         ],
         check=True,
@@ -158,12 +163,19 @@ def test_the_page_in_a_browser(tmp_path: Path, request: pytest.FixtureRequest) -
     free = text[:head] + text[text.index(">", head) + 1 :]
     free = free.replace("</body>", f"<script>{axe}</script><script>{STEPS}</script></body>")
     (tmp_path / "inside.html").write_text(free)
-    shown, console = browse(HOST, tmp_path)  # no window of Chromium is as narrow as a telephone
-    assert console == []
-    found = re.search(r'<pre id="seen">(?P<json>.*?)</pre>', shown, re.DOTALL)
-    assert found, shown[-500:]
-    seen: dict[str, Any] = json.loads(unescape(found["json"]))
-    assert "error" not in seen
+    sizes = {}
+    for dark in (True, False):
+        # No window of Chromium is as narrow as a telephone.
+        shown, console = browse(HOST, tmp_path, dark=dark)
+        assert console == []
+        found = re.search(r'<pre id="seen">(?P<lines>.*?)</pre>', shown, re.DOTALL)
+        assert found, shown[-500:]
+        views = [json.loads(line) for line in unescape(found["lines"]).splitlines()]
+        sizes = {view["width"]: view for view in views if "error" not in view}
+        assert sizes.keys() == {400, 800, 1400}, views
+        for view in views:
+            assert (view["dark"], view["wider"], view["axe"]) == (dark, [], [])
+    seen: dict[str, Any] = sizes[400]
     assert seen["title"] == "h200x4 failed - Busbar"
     assert seen["images"] == 0
     assert len(seen["start"]) == 4
@@ -175,5 +187,3 @@ def test_the_page_in_a_browser(tmp_path: Path, request: pytest.FixtureRequest) -
     assert seen["up"] != seen["start"]
     assert seen["sorted"] == "descending"
     assert seen["opened"]
-    assert (seen["width"], seen["wider"]) == (400, [])
-    assert [each for each in seen["axe"] if each[0] in ("serious", "critical")] == []
