@@ -12,14 +12,17 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from busbar.commands import history_show as show
+from busbar.history.differences import differences
 from busbar.history.events import Changes, find_events
 from busbar.history.interval import Ratio, ratio_of
-from busbar.history.model import HistoryKey, NightSeries
+from busbar.history.model import Change, HistoryKey, NightSeries
 from busbar.history.statistic import Array, Noise, common_noise, scan
 from busbar.history.steps import changes_of
 from tests.cases import cases
@@ -291,3 +294,26 @@ def test_what_others_have_as_well_is_not_what_series_share() -> None:
     ]
     (event,) = find_events(found, {})
     assert event.shared == ("metric m0",)
+
+
+def test_facts_that_changed_at_once_are_ranked_by_what_moves_bytes() -> None:
+    kinds = {"driver": 1.0, "lock.libfabric": 1.0, "kernel": 0.9, "lock.zlib": 0.7, "bios": 0.6}
+    kinds["commit"] = 0.5
+    days = np.arange(40)
+    series = [
+        NightSeries(
+            HistoryKey("alpha", "", f"n{number}", "check", "busbw", "GB/s"),
+            *(days * DAY_S * 1.0, np.ones(40), 1 + (days >= 20), days),
+        )
+        for number in range(3)
+    ]
+    moved = [cast("Change", SimpleNamespace(key=each.key)) for each in series]
+    facts = {number: dict.fromkeys(kinds, f"version {number}") for number in (1, 2)}
+    found = differences(moved, 20.0 * DAY_S, series, facts)
+    assert [(each.name, each.weight) for each in found] == [*kinds.items()]
+    # What changes again and again, and three nights later, explains less.
+    later = {1: {"driver": "1"}, 2: {"driver": "1"}, 3: {"driver": "2"}}
+    for each in series:
+        each.provenance[23:] = 3
+    (late,) = differences(moved, 20.0 * DAY_S, series, later)
+    assert late.weight == 0.5
