@@ -70,6 +70,7 @@ QUIET = {node: {LOST: 20} for node in NODES}
     [
         ({"n1": {DOWN: 1}}, [("n1/mlx5_0", "flap", "")]),
         ({"n1": {CARRIER.format("eth0"): 2}}, [("n1/eth0", "flap", "")]),
+        ({"n1": {CARRIER.format("hsn0"): 1}}, [("n1/hsn0", "flap", "")]),
         ({"n1": {CARRIER.format("bmc0"): 2}}, []),
         ({"n1": {SYMBOL: 9}}, []),
         ({"n1": {SYMBOL: 10}}, [("n1/mlx5_0", "errors", "receiving")]),
@@ -86,7 +87,7 @@ QUIET = {node: {LOST: 20} for node in NODES}
 def test_a_port_is_accused_by_what_its_counters_grew(
     grown: dict[str, dict[str, int]], expected: list[tuple[str, str, str]]
 ) -> None:
-    found = port_faults(grown, ("eth0",))
+    found = port_faults(grown, ("eth0", "cxi0"))
     assert [(one.id, one.fault, one.direction) for one in found] == expected
     assert all(one.kind == "port" and one.nodes == ("n1",) for one in found)
 

@@ -105,6 +105,56 @@ def test_a_bad_node_does_not_fail_the_others(lab: Path, site: Path, tmp_path: Pa
     assert Path(document["report"]).is_file(), night.stderr
 
 
+ACTIONS = """
+nodes:
+  commands:
+    drain: [{program}, "{{node}}", DRAIN, "{{reason}}"]
+    resume: [{program}, "{{node}}", RESUME, ""]
+"""
+
+
+def test_a_night_drains_a_node_and_its_record_resumes_it(
+    lab: Path, site: Path, tmp_path: Path
+) -> None:
+    """By the commands of the site; the gate itself drains and resumes nothing here."""
+    program = tmp_path / "action"
+    program.write_text('#!/bin/sh\nscontrol update NodeName="$1" State="$2" ${3:+Reason="$3"}\n')
+    program.chmod(0o755)
+    with (site / "site.yaml").open("a") as file:
+        file.write(ACTIONS.format(program=program))
+    busbar, place = (sys.executable, "-m", "busbar"), (f"--site={site}", "--json")
+    output = f"--output={tmp_path / 'out'}"
+    night = _on_head(lab, tmp_path, *busbar, "nightly", *place, output, "--stages=gate")
+    states = ("sinfo", "--noheader", "--Node", f"--nodes={BAD}", "--format=%T|%E")
+    drained = _on_head(lab, tmp_path, *states).stdout
+    try:
+        assert drained.startswith("drained|[node_problem] gate: mount "), night.stderr
+        assert drained.rstrip().endswith("(busbar)")
+        scratch = tmp_path / "scratch"
+        subprocess.run(
+            [LAB / "run", "-n", BAD, lab, "mount", "-t", "tmpfs", "none", scratch], check=True
+        )
+        command = [LAB / "run", "-n", BAD, lab, *busbar, "gate", *place, "--passive"]
+        look = subprocess.run(
+            [str(word) for word in command],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+            cwd=ROOT,
+            env=_environment(tmp_path),
+        )
+        (tmp_path / "gate.json").write_text(look.stdout)
+        added = f"--add={tmp_path / 'gate.json'}"
+        shown = _on_head(lab, tmp_path, *busbar, "node", BAD, added, *place, output)
+        assert f"{BAD}: resume: ran {program}" in shown.stderr
+        record = json.loads(shown.stdout)["nodes"][0]
+        assert [each["action"] for each in record["taken"]] == ["drain", "resume"]
+        assert _on_head(lab, tmp_path, *states).stdout.startswith("idle|")
+    finally:
+        subprocess.run([LAB / "run", "-n", BAD, lab, "umount", tmp_path / "scratch"], check=False)
+        _on_head(lab, tmp_path, "scontrol", "update", f"NodeName={BAD}", "State=RESUME")
+
+
 def test_two_nights_never_overlap(lab: Path, tmp_path: Path) -> None:
     """Nor from another host and with another --output. One that was killed does not count."""
     site = _site(tmp_path / "nights", tmp_path)

@@ -215,7 +215,11 @@ class SweepRunner:
             found = self._analysis()
             ports = port_faults(self._grown, self._request.nics)
             accused = [one for one in found.accused if one.id not in self._acquitted]
-            self.outcome.analysis = replace(found, accused=(*accused, *ports))
+            blind = self._before and not self._grown
+            notes = ("no node showed the counters of its ports at both ends",) if blind else ()
+            self.outcome.analysis = replace(
+                found, accused=(*accused, *ports), notes=(*found.notes, *notes)
+            )
         return self.outcome
 
     def _phases(self, rounds: Rounds) -> None:

@@ -29,13 +29,14 @@ def port_faults(
     """Return the accused ports by node, place of the counter and growth.
 
     ``nics`` are the interfaces that matter: others, as those of management, are left out. Ports of
-    RDMA and of Slingshot all do.
+    RDMA and of Slingshot all do; the interface of ``cxi0`` is ``hsn0``.
     """
+    names = {*nics, *(f"hsn{nic.removeprefix('cxi')}" for nic in nics if nic.startswith("cxi"))}
     counts: dict[PortCounter, dict[tuple[str, str], int]] = {}
     for node, places in grown.items():
         for place, more in places.items():
             if (found := counter_of(place)) and (
-                not nics or not place.startswith("/sys/class/net/") or found[0] in nics
+                not nics or not place.startswith("/sys/class/net/") or found[0] in names
             ):
                 counts.setdefault(found[1], {})[node, found[0]] = more
     rows = (
