@@ -35,9 +35,9 @@ def _print_page(cause: str) -> int:
 def explain(args: argparse.Namespace) -> int:
     """Name the cause of a slow or failed run from its output.
 
-    Reads the outputs of one job: stdout, stderr, NCCL_DEBUG_FILE of each rank, the log of the
-    scheduler; plain, gzip, bzip2 or xz; with any prefix of a launcher or log collector before each
-    line. Prints what ran, the verdict, and the causes with the lines that show them. JSON is an
+    Reads the outputs of one job: stdout, stderr, NCCL_DEBUG_FILE of each rank, the logs of
+    scheduler and kernel; plain or compressed, a directory or an archive (tar, zip) of them; with
+    any prefix of a launcher or log collector before each line. Prints what ran, the verdict, and the causes with the lines that show them. JSON is an
     object, or a list for several runs.
 
     {EXIT_STATUSES}

@@ -36,7 +36,7 @@ HEAD_BYTES = 1 << 14
 """What is read of a file to tell what it is."""
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 900
 """A file that unpacks to more than both is no log: repeated words shrink to a hundredth."""
-_MOST_ARCHIVE_BYTES, _MOST_HEADER_BYTES = 16 << 30, 16 << 20
+_MOST_UNPACKED_BYTES, _MOST_HEADER_BYTES = 4 << 30, 16 << 20
 _UNPACK = "unpack it and name the files of the job"
 _BINARY_SHARE = 0.05
 _CONTROL = bytes(set(range(32)) - set(b"\0\t\n\r\b\f\v\x1b\x07")) + b"\x7f"
@@ -135,7 +135,7 @@ def _members(path: Path, archives: ExitStack) -> Iterator[Source]:
         nbytes, most = 0, max(BOMB_BYTES, BOMB_RATIO * path.stat().st_size)
         for number, (name, size, open_) in enumerate(files):
             nbytes += size
-            if number >= MOST_FILES or nbytes > min(most, _MOST_ARCHIVE_BYTES):
+            if number >= MOST_FILES or nbytes > min(most, _MOST_UNPACKED_BYTES):
                 raise BusbarError(
                     f"holds more than {MOST_FILES} files, or unpacks to more than a log can be",
                     where=str(path),
@@ -239,9 +239,11 @@ class Stream:
                 self._nbytes += len(piece)
         except (EOFError, OSError, *_DAMAGE) as error:
             self.damage = str(error).rstrip(".")
-        if self._nbytes > max(BOMB_BYTES, BOMB_RATIO * self._packed.nbytes):
+        most = min(max(BOMB_BYTES, BOMB_RATIO * self._packed.nbytes), _MOST_UNPACKED_BYTES)
+        if self._nbytes > most:
+            what = f"{most >> 30} GiB" if most >> 30 else f"{BOMB_RATIO} times its size"
             raise BusbarError(
-                f"unpacks to more than {BOMB_RATIO} times its size",
+                f"unpacks to more than {what}",
                 where=self._name,
                 hint="this is no log; unpack it yourself if it is",
             )

@@ -50,6 +50,10 @@ _TRIGGERS: dict[Role, tuple[str, ...]] = {
 _NUMBER_AT_END = r"(?m:(?:[0-9.]|N/A)[ \t]*$)"
 
 
+_READING_LINE = rb'\{"event": "reading", [^{}\n]*"wrong": 0(?:, [^{}\n]*)?\}'
+"""A reading of our own programs whose data was right."""
+
+
 class Patterns:
     """The patterns of the parsers, and ``more``."""
 
@@ -91,7 +95,7 @@ class Patterns:
         self.any = self.triggers.searcher()
         plain = [reader.plain_row_trigger for reader in readers if reader.plain_row_trigger]
         self.any_or_row = self.triggers.searcher(*plain)
-        self.row_lines = [reader.row_line for reader in readers if reader.row_line]
+        self.row_lines = [_READING_LINE, *(each.row_line for each in readers if each.row_line)]
         """Lines with a row and nothing else."""
         self.any_or_number = self.triggers.searcher(_NUMBER_AT_END)
         self.any_but_rows = self.triggers.searcher(without=Role.ROW)

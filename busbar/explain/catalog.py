@@ -197,9 +197,8 @@ def cause(
     return register
 
 
-def note(*ids: str, patterns: Iterable[Pattern] = ()) -> Callable[[NoteRule], NoteRule]:
-    """Declare the notes that a rule makes, and patterns as :func:`cause` does."""
-    _patterns.extend(patterns)
+def note(*ids: str) -> Callable[[NoteRule], NoteRule]:
+    """Declare the notes that a rule makes."""
 
     def register(rule: NoteRule) -> NoteRule:
         _note_rules.append((ids, wraps(rule)(lambda context: _all(rule(context)))))

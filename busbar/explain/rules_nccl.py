@@ -4,13 +4,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
-from busbar.engine.expectation import expectation_of
 from busbar.engine.identify import nccl_versions
 from busbar.engine.reading import Evidence
-from busbar.engine.verdicts import Judged, judge_reading
 from busbar.explain.catalog import CAUSES, cause
 from busbar.explain.rules import Context, Finding, failure, finding, words_of
 from busbar.explain.rules_fabric import spans_nodes
@@ -172,26 +169,10 @@ def nvls_off(context: Context) -> Finding | None:
     setting = context.facts.setting("NCCL_NVLS_ENABLE")
     if not (gpus and gpus.multicast and setting and setting.value == "0"):
         return None
-    slow = [each for each in context.judged if each.is_slow and each.limit]
-    if slow and not _limited_by_rings(context, slow):
-        return None
+    slow = any(each.is_slow and each.limit for each in context.judged)
+    if slow and (context.operation != "all_reduce" or context.ranks == 2):
+        return None  # the switch multiplies no other data
     return finding("NCCL_NVLS_ENABLE is 0", setting, certain=False)
-
-
-def _limited_by_rings(context: Context, slow: Sequence[Judged]) -> bool:
-    """Whether the limit of a reading is lower where no switch multiplies its data."""
-    site = context.site
-    if site is None:
-        return False
-    types = {
-        name: node.model_copy(update={"gpus": node.gpus.model_copy(update={"multicast": False})})
-        if node.gpus
-        else node
-        for name, node in site.node_types.items()
-    }
-    rings = replace(context.run, site=site.model_copy(update={"node_types": types}))
-    expect = expectation_of(rings)
-    return any((judge_reading(j.reading, expect).limit or 0) < (j.limit or 0) for j in slow)
 
 
 @cause("cuda-launch-blocking")

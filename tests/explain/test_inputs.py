@@ -66,6 +66,10 @@ def test_bomb_is_refused(pack: Callable[[bytes], bytes], monkeypatch: pytest.Mon
     monkeypatch.setattr(inputs, "BOMB_RATIO", 90)
     with pytest.raises(BusbarError, match="unpacks to more than"):
         explain([Source.from_text("bomb", pack((b" " * 99 + b"\n") * (3 << 13)))])
+    monkeypatch.setattr(inputs, "BOMB_RATIO", 1 << 20)
+    monkeypatch.setattr(inputs, "_MOST_UNPACKED_BYTES", 1 << 20)
+    with pytest.raises(BusbarError, match="unpacks to more than"):
+        explain([Source.from_text("bomb", pack((b" " * 99 + b"\n") * (3 << 13)))])
 
 
 def _tar(packed: str) -> bytes:
