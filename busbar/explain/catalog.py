@@ -197,8 +197,9 @@ def cause(
     return register
 
 
-def note(*ids: str) -> Callable[[NoteRule], NoteRule]:
-    """Declare the notes that a rule makes."""
+def note(*ids: str, patterns: Iterable[Pattern] = ()) -> Callable[[NoteRule], NoteRule]:
+    """Declare the notes that a rule makes, and patterns as :func:`cause` does."""
+    _patterns.extend(patterns)
 
     def register(rule: NoteRule) -> NoteRule:
         _note_rules.append((ids, wraps(rule)(lambda context: _all(rule(context)))))

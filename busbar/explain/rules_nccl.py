@@ -200,16 +200,6 @@ def wrong_data(context: Context) -> Finding | None:
     return failure(f"{sum(r.wrong for r in wrong) or 'some'} wrong values", *lines, id_=id_)
 
 
-@cause("nccl-too-few-gpus", fatal=True)
-def too_few_gpus(context: Context) -> Finding | None:
-    """The test complains that GPUs are missing."""
-    complaints = context.facts.seen("tests.too-few")
-    if not complaints:
-        return None
-    most = max(complaints, key=lambda complaint: numbers.count(complaint["requested"]))
-    return failure(f"{most['requested']} GPUs needed, {most['visible']} visible", most)
-
-
 @cause("nccl-version-mismatch")
 def version_mismatch(context: Context) -> Finding | None:
     """NCCL versions differ among the ranks, or between its log and the program."""

@@ -205,7 +205,6 @@ def test_notes_are_no_bare_dicts() -> None:
 # ---- kinds and fields of messages
 NOTED = {
     "nccl.warn": {"text"},
-    "tests.too-few": {"requested", "visible"},
     "tests.failure": {"text"},
     "tests.nccl": {"headers", "library"},
     "osu.ranks": {"ranks"},

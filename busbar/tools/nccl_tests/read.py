@@ -175,10 +175,8 @@ class NcclReader(TableReader):
 
     def _complaint(self, number: int, text: str) -> None:
         """Note what the tests say instead of a table."""
-        evidence = Evidence(self.runs.file, number, text)
-        if few := PATTERNS["too-few"].search(text):
-            self.run.note_message("tests.too-few", evidence, few.groupdict())
-        elif failure := PATTERNS["failure"].search(text):
+        if failure := PATTERNS["failure"].search(text):
+            evidence = Evidence(self.runs.file, number, text)
             self.run.note_message("tests.failure", evidence, {"text": failure[0]})
 
     def end_of_file(self, last: int) -> None:
