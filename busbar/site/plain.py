@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any
 
 from pydantic import BaseModel
 
@@ -63,46 +62,24 @@ def _value(error: Any) -> tuple[str, str]:
 
 def keys_of(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     """Return the keys that a file can have at a location."""
-    kind: Any = model
+    schema = model.model_json_schema()
+    parts = [schema]
     for step in location:
-        kind = _inside(kind, step)
-    record = _record(kind)
-    if record is None:
-        return []
-    return [field.alias or name for name, field in record.model_fields.items()]
+        parts = [inner for part in parts for inner in _inside(part, step, schema.get("$defs", {}))]
+    return [key for part in parts for key in part.get("properties", ())]
 
 
-def _inside(kind: Any, step: int | str) -> Any:
-    """Return the type of a field, an entry of a list, or a value of a mapping."""
-    if record := _record(kind):
-        for name, field in record.model_fields.items():
-            if step in (name, field.alias):
-                return field.annotation
-        return None
-    for option in _options(kind):
-        arguments = get_args(option)
-        if isinstance(step, int) and get_origin(option) in (tuple, list) and arguments:
-            return arguments[0]
-        if get_origin(option) is dict:
-            return arguments[1]
-    return None
-
-
-def _record(kind: Any) -> type[BaseModel] | None:
-    return next(
-        (o for o in _options(kind) if isinstance(o, type) and issubclass(o, BaseModel)), None
-    )
-
-
-def _options(kind: Any) -> Iterable[Any]:
-    """Yield the types of a union, each without its annotations."""
-    while get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
-    if get_origin(kind) in (Union, UnionType):
-        for option in get_args(kind):
-            yield from _options(option)
-    else:
-        yield kind
+def _inside(part: Any, step: int | str, definitions: Any) -> Iterator[Any]:
+    """Yield the schemas of a field, an entry of a list, or a value of a mapping."""
+    inner = part.get("properties", {}).get(step)
+    if inner is None and isinstance(step, int):
+        inner = part.get("items")
+    elif inner is None:
+        values = part.get("patternProperties", {}).values()
+        inner = next(iter(values), part.get("additionalProperties"))
+    if isinstance(inner, dict):
+        for each in inner.get("anyOf", [inner]):
+            yield definitions.get(each.get("$ref", "").rpartition("/")[2], each)
 
 
 def _missing(location: Sequence[int | str]) -> tuple[str, str]:
