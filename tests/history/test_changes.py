@@ -319,6 +319,6 @@ def test_facts_that_changed_at_once_are_ranked_by_what_moves_bytes() -> None:
     assert late.weight == 0.5
     # What did not change explains nothing, and is listed.
     (same,) = differences(
-        moved[:1], 20.0 * DAY_S, series[:1], dict.fromkeys((1, 2, 3), {"os": "1"})
+        moved[:1], 20.0 * DAY_S, series[:1], {key: {"os": "1"} for key in (1, 2, 3)}
     )
     assert (same.before, same.after, same.weight) == ("1", "1", 0.0)
