@@ -96,16 +96,12 @@ class Busy:
     """How many ranks were ready to run and had no CPU, in the mean; threads count."""
     switches: _Count = 0
     """How often ranks were taken off a CPU."""
-    pressure: _Figure | None = None
-    """The share of the time in which some task of the node waited for a CPU."""
     job_pressure: _Figure | None = None
-    """The same for the tasks of the job's cgroup."""
+    """The share of the time in which some task of the job's cgroup waited for a CPU."""
     quota: _Figure | None = None
     """The CPUs that a cgroup of the job may use; None without a limit."""
     throttled: _Figure = 0.0
     """CPUs that tasks of that cgroup were kept from using by the limit, in the mean."""
-    disk: _Figure | None = None
-    """The same for the disk."""
     runnable: _Figure | None = None
     """Tasks that were ready to run, mean of the samples."""
     processes: tuple[CpuProcess, ...] = ()

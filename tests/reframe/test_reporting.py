@@ -9,7 +9,7 @@ import pytest
 
 from busbar.engine.results import Result
 from busbar.verdict import Verdict
-from reframe_checks.reporting import ReportingMixin
+from reframe_checks.base import ReportingMixin
 
 
 @pytest.mark.parametrize(
