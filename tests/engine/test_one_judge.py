@@ -32,7 +32,12 @@ from ..reframe.kinds import KINDS
 
 GIB = 1 << 30
 SITES = [sites.load(name) for name in sites.names() if name != "local"]
-PLACES = [(site, partition.name) for site in SITES for partition in site.partitions]
+PLACES = [
+    (site, partition.name)
+    for site in SITES
+    for partition in site.partitions
+    if site.node_type(partition.name).gpus
+]
 Row = tuple[object, ...]
 
 
