@@ -11,8 +11,6 @@ from busbar.check.names import short_name
 from busbar.engine.results import Outcome
 from busbar.verdict import Verdict, worst
 
-_COLUMNS = 24
-_SIDE = 14
 _MOST_LISTED = 200
 _MOST_NAMED = 256
 
@@ -24,8 +22,6 @@ class FleetNode:
     name: str
     verdict: Verdict
     reason: str = ""
-    x: int = 0
-    y: int = 0
 
 
 @dataclass(frozen=True)
@@ -34,7 +30,6 @@ class Leaf:
 
     name: str
     nodes: tuple[FleetNode, ...]
-    height: int
     summary: str
 
 
@@ -52,8 +47,6 @@ class Fleet:
     """Nodes, NICs and pairs of a sweep."""
     notes: tuple[str, ...] = ()
     """What limits the results of a sweep."""
-    width: int = _COLUMNS * _SIDE
-    side: int = _SIDE
 
     @property
     def named(self) -> bool:
@@ -103,21 +96,12 @@ def fleet(states: Mapping[str, NodeState], leaves: Mapping[str, Sequence[str]]) 
 
 def _leaf(name: str, names: Sequence[str], states: Mapping[str, NodeState]) -> Leaf:
     nodes = []
-    for n, each in enumerate(names):
+    for each in names:
         state = states.get(each, NodeState(Verdict.NOT_RUN))
-        nodes.append(
-            FleetNode(
-                each,
-                state.verdict,
-                "; ".join(state.reasons),
-                n % _COLUMNS * _SIDE,
-                n // _COLUMNS * _SIDE,
-            )
-        )
+        nodes.append(FleetNode(each, state.verdict, "; ".join(state.reasons)))
     counts = Counter(node.verdict for node in nodes)
     return Leaf(
         name,
         tuple(nodes),
-        (len(nodes) - 1) // _COLUMNS * _SIDE + _SIDE,
         ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()),
     )
