@@ -31,8 +31,6 @@ class TrendStep:
     x: float
     until: float | None
     """The end of a drift; None for a step."""
-    before_from: float
-    after_to: float
     y_before: float
     y_after: float
     text: str
@@ -156,8 +154,6 @@ def trend(
             TrendStep(
                 x=x(change.since if change.until else (change.last_before + change.since) / 2),
                 until=None if change.until is None else x(change.until),
-                before_from=LEFT + 8,
-                after_to=RIGHT - 8,
                 y_before=y.at(change.before) if drawable(change.before) else BOTTOM,
                 y_after=y.at(change.after) if drawable(change.after) else BOTTOM,
                 text=dated(change),
