@@ -100,13 +100,13 @@ def _runtime(reference: str, site: Site) -> str:
             where=reference,
             hint=f"load an archive with {configured} load, and give the name of the image",
         )
-    candidates = [configured] if configured else _RUNTIMES[:1] if is_file else _STORES
-    if is_file or configured != "apptainer":
-        for runtime in candidates:
-            if shutil.which(runtime) and _answers(runtime):
-                return runtime
+    takers = _RUNTIMES[:1] if is_file else _STORES
+    candidates = [each for each in takers if configured in (None, each)]
+    for runtime in candidates:
+        if shutil.which(runtime) and _answers(runtime):
+            return runtime
     if not is_file:
-        raise _no_image(reference, stores=configured != "apptainer")
+        raise _no_image(reference, stores=bool(candidates))
     raise BusbarError(
         f"no container runtime that takes it is installed ({', '.join(candidates)})",
         where=reference,
