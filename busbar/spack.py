@@ -28,8 +28,8 @@ _HASH_SHOWN = 7
 _SCOPE = re.compile(r"^(?P<before> *- \S+/systems/)(?P<system>\S+)\n", re.MULTILINE)
 """The line of a manifest that includes the scope of a system."""
 _INCLUDED = re.compile(r"^(?P<before> *- )(?P<path>\.\.?/\S+)$", re.MULTILINE)
+# What the names of Spack's targets of Arm CPUs begin with.
 _ARM = ("aarch64", "armv", "neoverse", "graviton", "a64fx", "thunderx")
-"""What the names of Spack's targets of Arm CPUs begin with."""
 _AGAIN = "make spack-externals SITE={site}, then make spack-concretize SITE={site}"
 
 

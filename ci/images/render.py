@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import jinja2
+import yaml
 
 from busbar import site as sites
 
@@ -16,18 +17,6 @@ SITES = {"host": "local", "cuda": "h200x4", "rocm": "mi250x"}
 """The default site of each stack, for its manifest and family."""
 FILES = ("Dockerfile", "apptainer.def")
 LANE = "ucx-1.14"
-
-# Required by Open MPI and UCX in any container: Open MPI uses UCX only for devices on its own
-# list, and searches its files in the prefix of its build. The security module of PMIx that Slurm
-# prefers is missing in some builds.
-_IMAGE = {
-    "PATH": "/opt/busbar/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-    "LD_LIBRARY_PATH": "/opt/busbar/libucx/lib:/opt/busbar/lib:/opt/busbar/external/lib",
-    "OPAL_PREFIX": "/opt/busbar",
-    "OMPI_MCA_opal_common_ucx_tls": "any",
-    "OMPI_MCA_opal_common_ucx_devices": "any",
-    "PMIX_MCA_psec": "native",
-}
 
 
 def render(stack: str, site_name: str, template: str) -> str:
@@ -41,6 +30,7 @@ def render(stack: str, site_name: str, template: str) -> str:
         undefined=jinja2.StrictUndefined,
         keep_trailing_newline=True,
     )
+    image = yaml.safe_load((ROOT / "containers" / "environment.yaml").read_text())
     base = (ROOT / "containers" / "base.env").read_text().split("\nBASE=")[1].strip()
     return environment.get_template(f"{template}.j2").render(
         stack=stack,
@@ -48,7 +38,7 @@ def render(stack: str, site_name: str, template: str) -> str:
         family=site.family,
         base=base,
         lane=LANE,
-        variables=_IMAGE | tuning,
+        variables=image | tuning,
         labels={
             "org.opencontainers.image.title": f"busbar-{stack}",
             "org.opencontainers.image.description": f"MPI, UCX and benchmarks: stack {stack}",

@@ -14,7 +14,6 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +31,9 @@ from .manifest import Manifest
 _SINGLE = ("ucx", "ucc", "libfabric", "hwloc", "pmix", "nccl", "rccl", "hip", "cuda")
 _MPI = ("openmpi", "mpich", "cray-mpich")
 _FORMAT = {"file-type": "spack-lockfile", "lockfile-version": 6, "specfile-version": 5}
+# The required versions: by stack and by scope, package to spec or list of specs.
+_Pins = Mapping[str, Mapping[str, Mapping[str, Any]]]
+PINS: _Pins = yaml.safe_load(Path(__file__).with_name("pins.yaml").read_text())
 # Only these packages need amdclang; gcc compiles the rest.
 _AMDCLANG = frozenset({"rccl-tests"})
 
@@ -66,7 +68,7 @@ def judge(manifest: Manifest) -> LockVerdict:
         *_pins(manifest, lock),
         *_single(lock),
         *_compilers(lock),
-        *(what for name, what in versions.defects(lock) if name not in versions.known()["kept"]),
+        *(what for name, what in versions.defects(lock) if name not in versions.KNOWN["kept"]),
     ]
     if own:
         found += _system(manifest, system)
@@ -77,22 +79,15 @@ def judge(manifest: Manifest) -> LockVerdict:
     return LockVerdict(tuple(found), made_for)
 
 
-@lru_cache
-def pins() -> Mapping[str, Mapping[str, Mapping[str, Any]]]:
-    """Return the required versions: by stack and by scope, package to spec or list of specs."""
-    data: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("pins.yaml").read_text())
-    return data
-
-
 def stack(manifest: Manifest) -> str:
     """Return the stack of a manifest, from the family scope that it includes."""
-    for name in pins()["stacks"]:
+    for name in PINS["stacks"]:
         if manifest.includes(name):
             return name
     raise BusbarError(
         "does not include a stack",
         where=str(manifest.path),
-        hint=f"include one of {', '.join(pins()['stacks'])} from site/_families/spack",
+        hint=f"include one of {', '.join(PINS['stacks'])} from site/_families/spack",
     )
 
 
@@ -144,10 +139,10 @@ def _preferences(manifest: Manifest, lock: Lock) -> Iterator[str]:
 
 
 def _pins(manifest: Manifest, lock: Lock) -> Iterator[str]:
-    required = [pins()["stacks"][stack(manifest)]]
+    required = [PINS["stacks"][stack(manifest)]]
     required += [
         specs
-        for scope, specs in pins()["scopes"].items()
+        for scope, specs in PINS["scopes"].items()
         if any(path.as_posix().endswith(f"/spack/{scope}") for path in manifest.scopes)
     ]
     for specs in required:

@@ -20,28 +20,8 @@ from busbar.gate.sysfs import text_in
 from busbar.program import call
 
 ROCM_SCOPES = Path(__file__).resolve().parents[2] / "site/_families/spack"
-ROCM_TEMPLATES = ("7.2.3", "6.3.3", "5.4.3")
-"""The releases with a committed scope; a release has the packages of the nearest below."""
-# A header or program of each development package of ROCm that our stacks compile with.
-ROCM_FILES = {
-    "hip": "include/hip/hip_version.h",
-    "hipcc": "bin/hipcc",
-    "hsa-rocr-dev": "include/hsa/hsa.h",
-    "llvm-amdgpu": "bin/amdclang",
-    "rccl": "include/rccl/rccl.h",
-    "rocm-cmake": "share/rocm/cmake",
-    "rocm-device-libs": "amdgcn/bitcode",
-    "rocm-smi-lib": "include/rocm_smi/rocm_smi.h",
-}
-SLURM_PLACES = (
-    "opt/slurm",  # AWS ParallelCluster
-    "cm/shared/apps/slurm/current",  # NVIDIA Base Command Manager
-    "opt/aws/pcs/scheduler/slurm-*",  # AWS Parallel Computing Service
-    "usr",
-)
-PMIX_PLACES = ("opt/pmix*", "cm/shared/apps/pmix*/*", "usr/lib/*/pmix2", "usr")
-CUDA_PLACES = ("usr/local/cuda", "usr/local/cuda-*", "opt/nvidia/hpc_sdk/Linux_*/*/cuda/[1-9]*")
-
+KNOWN = yaml.safe_load(Path(__file__).with_name("externals.yaml").read_text())
+_PLACES, _ROCM = KNOWN["places"], KNOWN["rocm"]
 
 External = dict[str, Any]
 """A package that the machine has, as an entry of Spack's packages.yaml."""
@@ -91,7 +71,7 @@ def cuda(machine: SpackMachine) -> Iterator[External]:
     """Yield the toolkit of CUDA_HOME, else one of each version that is installed."""
     own = os.environ.get("CUDA_HOME")
     seen = set()
-    for place in [Path(own)] if own else machine.found(*CUDA_PLACES):
+    for place in [Path(own)] if own else machine.found(*_PLACES["cuda"]):
         prefix = Path(os.path.realpath(place))
         version = _cuda_version(machine, prefix)
         if not version:
@@ -122,7 +102,8 @@ def rocm(machine: SpackMachine) -> Iterator[External]:
         if not version:
             machine.notes.append(f"{place} has no version in .info/version")
             continue
-        like = next((t for t in ROCM_TEMPLATES if _key(t) <= _key(version)), ROCM_TEMPLATES[-1])
+        scopes = _ROCM["scopes"]
+        like = next((each for each in scopes if _key(each) <= _key(version)), scopes[-1])
         text = (ROCM_SCOPES / f"rocm-{like}/packages.yaml").read_text()
         text = text.replace(f"/opt/rocm-{like}", str(prefix)).replace(like, version)
         # ROCm 7.14 and later have the compiler in lib/llvm.
@@ -130,7 +111,7 @@ def rocm(machine: SpackMachine) -> Iterator[External]:
             text = text.replace(f"{prefix}/llvm", f"{prefix}/lib/llvm")
         for name, settings in yaml.safe_load(text)["packages"].items():
             (entry,) = settings["externals"]
-            needed = Path(entry["prefix"], ROCM_FILES.get(name, ""))
+            needed = Path(entry["prefix"], _ROCM["files"].get(name, ""))
             if not needed.exists():
                 machine.notes.append(f"{name}: no {needed}; install its package")
             yield entry
@@ -158,7 +139,7 @@ def rdma_core(machine: SpackMachine) -> Iterator[External]:
 def slurm(machine: SpackMachine) -> Iterator[External]:
     """Yield the Slurm on PATH, else that of a usual place."""
     on_path = machine.on_path("scontrol")
-    for prefix in [*([on_path] if on_path else []), *machine.found(*SLURM_PLACES)]:
+    for prefix in [*([on_path] if on_path else []), *machine.found(*_PLACES["slurm"])]:
         version = _version_in(machine.printed(prefix / "bin/scontrol", "--version"))
         if not version:
             continue
@@ -181,7 +162,7 @@ def openssh(machine: SpackMachine) -> Iterator[External]:
 
 def pmix(machine: SpackMachine) -> Iterator[External]:
     """Yield each PMIx with headers."""
-    for prefix in machine.found(*PMIX_PLACES):
+    for prefix in machine.found(*_PLACES["pmix"]):
         text = text_in(prefix / "include/pmix_version.h")
         parts = [
             found["number"]

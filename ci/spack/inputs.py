@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -34,26 +34,8 @@ TABLE = f"site/{STACKS}/stacks.yaml"
 _RECIPE, _REPOSITORY = "package.py", "repo.yaml"
 _RELEASE = "os-release"
 """The file of a system's scope with its C library."""
-_NO_INPUT = frozenset(
-    {"include", "modules", "view", "mirrors", "bootstrap", "ci", "cdash", "env_vars", "upstreams"}
-)
-"""Sections of Spack's configuration that no solve reads."""
-_NO_EFFECT = frozenset(
-    {"permissions", "message", "timeout", "error_on_timeout", "reuse", "static_analysis"}
-)
-"""Keys that no solve reads; `make spack-lock` never reuses packages."""
-_SETS = frozenset({"specs", "definitions", "require", "prefer", "conflict", "variants"})
-"""Keys whose lists have no order."""
-_ASSIGNED = ("ID", "VERSION_ID", "GLIBC", "SPACK_COMMIT", "SPACK_SERIES")
-"""What a solve depends on in os-release and in the file of pins."""
-# The source of our program is in its recipe as one file, which is written from these.
-_SOURCES: Mapping[str, Sequence[str]] = {
-    "gpu-aware-mpi": (
-        "packages/spack_repo/busbar/packages/gpu_aware_mpi/gpu_aware.cpp",
-        "reframe_checks/src/gpu_aware.cpp",
-        "reframe_checks/src/*.hpp",
-    )
-}
+_RULES: Mapping[str, Any] = load_yaml(Path(__file__).with_name("inputs.yaml"))[1]
+_SOURCES = _RULES["sources"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +63,7 @@ def current(manifest: Manifest, lock: Lock) -> LockInputs:
     others = [root / PINS, *([manifest.system / _RELEASE] if manifest.system else [])]
     for path in others:
         if path.is_file():
-            read = {key: each for key, each in assigned(path).items() if key in _ASSIGNED}
+            read = {key: each for key, each in assigned(path).items() if key in _RULES["assigned"]}
             files[path] = _configured(read)
     if shared(manifest.path.parent):
         files[root / TABLE] = files.pop(manifest.path.resolve())
@@ -220,16 +202,16 @@ def _relevant(data: Any, key: str = "") -> Any:
     """Return what a solve reads under a key; the lists that have no order are sorted."""
     if isinstance(data, list):
         parts = [_relevant(each, key) for each in data]
-        return sorted(parts, key=repr) if key in _SETS else parts
+        return sorted(parts, key=repr) if key in _RULES["sets"] else parts
     if not isinstance(data, dict):
         return data
     read = {
         name: part
         for name, each in data.items()
-        if name not in (_NO_INPUT if key in ("", "spack") else _NO_EFFECT)
+        if name not in _RULES["sections" if key in ("", "spack") else "keys"]
         if key != "config" or name == "deprecated"
         # A definition is a mapping of a name to a list.
-        if (part := _relevant(each, key if key in _SETS else name.rstrip(":"))) != {}
+        if (part := _relevant(each, key if key in _RULES["sets"] else name.rstrip(":"))) != {}
     }
     # The first repository with a recipe wins, so their order counts.
     return list(read.items()) if key == "repos" else read

@@ -21,22 +21,10 @@ import yaml
 
 from busbar import site as sites
 from busbar.errors import BusbarError, suggestion
-from ci.spack.detect import SpackMachine, found_externals
+from ci.spack.detect import KNOWN, SpackMachine, found_externals
 
 HEAD = "# Written by ci/spack/machine_scope.py; add what it could not find.\n"
 WRITTEN = ("packages", "concretizer")
-NEEDED = {
-    "cuda": ("cuda", "rdma-core"),
-    "rocm": ("hip", "rdma-core"),
-    "cray": ("cray-mpich", "cray-pmi", "libfabric", "hip"),
-    "cray-cuda": ("cray-mpich", "cray-pmi", "libfabric", "cuda"),
-    "host": (),
-}
-"""What a stack takes from the machine."""
-PINNED = ("pmix",)
-"""Spack builds these unless the machine has the required version."""
-REQUIRED = ("cuda", "cray-mpich", "libfabric", "pmix", "rdma-core")
-"""What the stacks require of these holds for externals too."""
 
 
 def compiler(machine: SpackMachine, gcc: str) -> dict[str, Any]:
@@ -62,9 +50,9 @@ def scope(machine: SpackMachine, gcc: str, target: str, arch: str) -> dict[str, 
     """Return the files of the scope by name. A key with a colon replaces what others say."""
     packages: dict[str, Any] = {"gcc:": compiler(machine, gcc)}
     for name, entries in found_externals(machine, arch).items():
-        if name in REQUIRED:
+        if name in KNOWN["required"]:
             packages[name] = {"externals:": entries}
-            if name not in PINNED:
+            if name not in KNOWN["pinned"]:
                 packages[name]["buildable"] = False
         else:
             packages[f"{name}:"] = {"buildable": False, "externals": entries}
@@ -124,7 +112,7 @@ def main(arguments: list[str] | None = None) -> None:
     except OSError as error:
         sys.exit(f"spack: {error.filename}: cannot be written: {error.strerror}")
     found = {name.rstrip(":") for name in files["packages"]}
-    missing = sorted({name for stack in stacks for name in NEEDED[stack]} - found)
+    missing = sorted({name for stack in stacks for name in KNOWN["needed"][stack]} - found)
     for line in [*machine.notes, *(f"{name} was not found" for name in missing)]:
         print(f"spack: {line}", file=sys.stderr)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +18,8 @@ from busbar.site.manifests import STACKS
 from busbar.spack import FILE, Lock, load
 
 _PARTS = ("major", "minor", "patch", "build")
-
-
-@lru_cache
-def known() -> Mapping[str, Any]:
-    """Return what is known of versions."""
-    data: dict[str, Any] = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text())
-    return data
+# What is known of versions.
+KNOWN: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text())
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -58,7 +52,7 @@ def defects(lock: Lock) -> Iterator[tuple[str, str]]:
     """Yield each package that Spack builds in a deprecated or vulnerable version, and why."""
     at_run_time = _at_run_time(lock)
     for key, node in lock.nodes.items():
-        entry = known()["packages"].get(node.name, {}) if node.prefix is None else {}
+        entry = KNOWN["packages"].get(node.name, {}) if node.prefix is None else {}
         if node.version in entry.get("deprecated", ()):
             yield node.name, f"{node.name}@{node.version} is deprecated by its recipe"
         for cve, fixed in entry.get("fixed", {}).items() if key in at_run_time else ():
@@ -72,11 +66,11 @@ def main() -> None:
     pinned = {(node.name, node.version) for lock in locks for node in lock.nodes.values()}
     pinned |= {("spack", lock.made_by["version"]) for lock in locks}
     for name, version in sorted(pinned):
-        newest = known()["packages"].get(name, {}).get("newest", "")
+        newest = KNOWN["packages"].get(name, {}).get("newest", "")
         if how := behind(version, newest):
             print(f"{name} {version}: {newest} is the newest, {how} behind")
     for name, line in sorted({each for lock in locks for each in defects(lock)}):
-        print(f"{line}; kept: {known()['kept'].get(name, 'no')}")
+        print(f"{line}; kept: {KNOWN['kept'].get(name, 'no')}")
 
 
 if __name__ == "__main__":

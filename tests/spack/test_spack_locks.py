@@ -71,11 +71,11 @@ def test_the_locks_are_what_their_manifests_and_the_mission_ask_for(
 def test_no_lock_is_deprecated_or_vulnerable_unless_it_is_named() -> None:
     """The check refuses all others; what no lock needs any more must not stay named."""
     found = {name for each in MANIFESTS for name, _ in versions.defects(load(each.lock))}
-    assert found == set(versions.known()["kept"])
+    assert found == set(versions.KNOWN["kept"])
     built = {n.name for m in MANIFESTS for n in load(m.lock).nodes.values() if n.prefix is None}
     own = {"gcc-runtime", "gpu-aware-mpi", "rccl-tests"}  # without releases
     of_machines = {"cuda", "hip", "slurm", "spack"}
-    assert versions.known()["packages"].keys() == built - own | of_machines
+    assert versions.KNOWN["packages"].keys() == built - own | of_machines
 
 
 def test_versions_are_compared_by_number() -> None:
