@@ -59,11 +59,17 @@ def several(errors: Sequence[BusbarError]) -> BusbarError:
 
 def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return ``did you mean 'x'?`` if a known word is close, else ``otherwise``, or all words."""
-    words = list(known)
+    words, meant = list(known), _plain(word)
     plain = {_plain(each): each for each in reversed(words)}
-    begun = [each for each in plain if each.startswith(_plain(word)) and word]
-    if close := begun or get_close_matches(_plain(word), plain, n=1):
-        return f"did you mean {plain[close[0]]!r}?"
+    # ``--retry`` for ``--max-retries``.
+    parts = {part[:4]: each for each in words for part in re.findall(r"\w{4,}", each)}
+    begun = sorted((each for each in plain if each.startswith(meant) and word), key=len)
+    if close := (
+        [plain[each] for each in begun or get_close_matches(meant, plain, n=1, cutoff=0.8)]
+        or [parts[start] for start in [meant.strip("-")[:4]] if start in parts]
+        or [plain[each] for each in get_close_matches(meant, plain, n=1)]
+    ):
+        return f"did you mean {close[0]!r}?"
     return otherwise or f"known: {', '.join(words) or 'none'}"
 
 

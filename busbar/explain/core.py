@@ -62,7 +62,7 @@ def explain(
     a version is met by any that begins with it. Raises ``BusbarError`` for a file that cannot be
     read and for input in which nothing is recognised.
     """
-    with ExitStack() as archives, file_error("cannot be read"):
+    with ExitStack() as archives, file_error("cannot be read", hint="check the path"):
         sources = [
             s for f in files for s in ([f] if isinstance(f, Source) else named(f, archives))
         ]

@@ -42,7 +42,9 @@ def load_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
         raise
     except FileNotFoundError:
         raise BusbarError(
-            "no such file", where=shown(path), hint="see `busbar site list`"
+            "no such file",
+            where=shown(path),
+            hint="check the path; busbar site list prints the sites",
         ) from None
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or str(error)
