@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Collectives through PyTorch, checked and timed, because users of PyTorch see these numbers.
 
-Start one process a GPU, with torchrun, mpirun or srun; ``--start`` forks those of one node after
-one import of PyTorch. Sizes and bus bandwidth are those of nccl-tests (doc/PERFORMANCE.md).
-Output: JSON lines of the kind that gpu_aware prints. Exit status: 0 all correct, 1 wrong data,
+Start one process a GPU with torchrun; ``--start`` forks those of one node after one import of
+PyTorch. Sizes and bus bandwidth are those of nccl-tests (doc/PERFORMANCE.md). Output: JSON lines
+of the kind that gpu_aware prints. Exit status: 0 all correct, 1 wrong data,
 3 number of ranks, 4 no GPU for a rank, 5 an error of PyTorch or NCCL.
 """
 
@@ -31,9 +31,6 @@ VERSION = "1.3"
 WRONG_DATA, WRONG_RANKS, NO_GPU, ERROR = 1, 3, 4, 5
 CODES = {WRONG_RANKS: "rank-count", NO_GPU: "too-few-gpus", ERROR: "runtime"}
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}
-_RANK = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
-_SIZE = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
-_LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
 _LOADERS = ("LD_PRELOAD", "LD_AUDIT")
 # Whole numbers below this stay exact in float32, and so do the sums of any job that fits.
 _PATTERN = 251
@@ -63,11 +60,6 @@ def size(text: str) -> int:
     """Bytes of ``16M``."""
     shift = _SUFFIXES.get(text[-1:].upper(), 0)
     return int(text[:-1] if shift else text) << shift
-
-
-def from_environment(names: tuple[str, ...], default: int) -> int:
-    """The first of ``names`` that a launcher has set."""
-    return next((int(os.environ[name]) for name in names if name in os.environ), default)
 
 
 @dataclass(frozen=True)
@@ -473,7 +465,7 @@ def preloaded() -> str:
 
 def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
     """Places this rank, then checks and measures."""
-    local = from_environment(_LOCAL, rank) if args.device is None else args.device
+    local = int(os.environ.get("LOCAL_RANK", rank)) if args.device is None else args.device
     hip = torch.version.hip
     on_gpu = args.backend == "nccl"
     nccl = ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else ""
@@ -571,7 +563,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def one_rank(args: argparse.Namespace) -> int:
     """Runs one rank, and says why if it cannot."""
-    rank, ranks = from_environment(_RANK, 0), from_environment(_SIZE, 1)
+    rank, ranks = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     try:
         return run(args, rank, ranks)
     except RuntimeError as error:  # torch.distributed's errors are of this class
