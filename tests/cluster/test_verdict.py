@@ -61,3 +61,15 @@ def test_what_is_open_is_no_pass(changes: dict[str, object], verdict: str) -> No
 
 def test_the_node_that_is_slow_at_times_is_named_and_not_its_partners() -> None:
     assert SweepOutcome((), CLEAN, rows=[*GOOD, *AT_TIMES]).unsteady == ["n3"]
+
+
+def test_pairs_of_a_large_fleet_collide_at_times() -> None:
+    """Where four readings in a thousand are slow, some node has three of them."""
+    fleet = [
+        row(f"n{a}", f"n{(a + step) % 600}", 1.0) for a in range(600) for step in range(1, 30)
+    ]
+    slow = [row(f"n{a}", f"n{a + 40}", 0.2) for a in range(0, 560, 8)]
+    often = [row("n3", f"n{n}", 0.2) for n in (1, 2, 4)]
+    assert SweepOutcome((), CLEAN, rows=[*fleet, *slow, *often]).unsteady == []
+    more = [row("n3", f"n{n}", 0.2) for n in range(10, 20)]
+    assert SweepOutcome((), CLEAN, rows=[*fleet, *slow, *more]).unsteady == ["n3"]

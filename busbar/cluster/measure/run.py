@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from busbar.cluster.sweep.ports import port_faults
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, Results
 from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
 from busbar.parse.port_counters import growth
+from busbar.robust import chance_of_so_many
 from busbar.site import Site
 from busbar.slurm.topology import SwitchTopology
 from busbar.verdict import Verdict
@@ -36,7 +38,8 @@ LOG = "srun.log"
 _PARTNERS = 3  # method: good nodes that confirm each accusation
 _SECOND_PASSES = 3  # paths: passes of suspects, of which most need one
 _AT_TIMES = 0.5  # lab: share of the median below which a node is slow at times, by packet loss
-_OFTEN = 3  # lab: so many such readings are no coincidence
+_OFTEN = 3  # lab: such readings that make it one
+_CHANCE = 0.1  # paths: that a healthy node of a fleet has so many; it is not accused
 _LAUNCH_S = 300  # method: limit for the start of all ranks
 _READING_S = 15  # method: limit for the set-up of the connections of one pass
 
@@ -110,10 +113,15 @@ class SweepOutcome:
             and not known & {row.a, row.b}
             for ends in ((row.a, (row.round, row.b)), (row.b, (row.round, row.a)))
         )
+        ends = Counter(node for row in measured for node in (row.a, row.b))
+        all_slow = sum(map(len, slow.values())) / 2
         return [
             node
             for node, others in slow.items()
+            # Pairs collide on their way: in a large fleet some nodes have several such readings.
+            for share in [(all_slow - len(others) + 1) / (len(measured) - ends[node] + 2)]
             if len({*others}) >= _OFTEN and len({partner for _, partner in others}) > 1
+            if chance_of_so_many(len(others), ends[node], share) * len(ends) < _CHANCE
         ]
 
     @property

@@ -34,7 +34,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.robust import DEVIATION
+from busbar.robust import DEVIATION, chance_of_so_many
 
 # The constants: value, meaning, and how to see what another value costs.
 #   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep-method.md
@@ -292,10 +292,7 @@ def chance_of(readings: Floats, null: Floats) -> float:
     ordered = np.sort(readings)
     count = len(ordered)
     chances = [
-        math.fsum(
-            math.comb(count, slow) * share**slow * (1 - share) ** (count - slow)
-            for slow in range(least, count + 1)
-        )
+        chance_of_so_many(least, count, share)
         for least in {count, count - count // _FREE}
         for share in [share_below(null, float(ordered[least - 1]))]
     ]

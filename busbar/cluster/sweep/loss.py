@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from math import comb
 from statistics import median, quantiles
 from typing import NamedTuple
 
 from busbar.cluster.sweep.accusation import Accusation
 from busbar.cluster.sweep.rows import MeasuredPair
 from busbar.parse.port_counters import Direction
+from busbar.robust import chance_of_so_many
 from busbar.words import grouped
 
 # The constants: value, meaning, and how to see what another value costs.
@@ -112,9 +112,5 @@ def _candidates(left: list[_Reading], high: float) -> Iterator[tuple[float, str,
             if len(partners) < _FEWEST or len(lost) < _PART * len(mine):
                 continue
             others = (every - len(lost) + 1) / (len(left) - len(mine) + 2)
-            chance = sum(
-                comb(len(mine), k) * others**k * (1 - others) ** (len(mine) - k)
-                for k in range(len(lost), len(mine) + 1)
-            )
-            if chance * 2 * len(of) < _CHANCE:
+            if chance_of_so_many(len(lost), len(mine), others) * 2 * len(of) < _CHANCE:
                 yield len(lost) / len(mine), node, direction
