@@ -23,8 +23,9 @@ from busbar.expect import NoExpectation, Question, expect
 from busbar.expect.bounds import network
 from busbar.expect.expectation import Expectation
 from busbar.parse.tables import beside
+from busbar.site.links import Count, Name
 from busbar.site.load import link_classes, ships
-from busbar.site.model import CollectiveBench, Count, Name, Positive, Site
+from busbar.site.model import CollectiveBench, Positive, Site
 from busbar.site.record import Record
 from busbar.site.yamlfile import Document, parse
 from busbar.slurm.options import partition_of

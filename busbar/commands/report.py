@@ -25,7 +25,7 @@ from busbar.report.prometheus import metrics
 from busbar.report.sections import Frame
 from busbar.report.sweep import map_of, read_rates
 from busbar.site import Site
-from busbar.site.model import NAME_PATTERN
+from busbar.site.links import NAME_PATTERN
 from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stderr, stdout
 from busbar.verdict import Verdict, worst

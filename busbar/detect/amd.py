@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from busbar.data import SITES
 from busbar.detect.detected import (
     UNKNOWN,
     DetectedGpus,
@@ -20,7 +21,7 @@ from busbar.parse.machine.amd_smi import AmdGpu, AmdLink
 from busbar.parse.machine.rocm_smi import RocmTopology
 from busbar.parse.tables import beside
 from busbar.site.family import LinkClass
-from busbar.site.load import load, names, ships
+from busbar.site.load import SITE_FILE, load
 from busbar.words import grouped
 
 Pair = tuple[int, int]
@@ -205,9 +206,9 @@ def _counts(
 
 def _shipped_wiring(pairs: set[Pair], arch: str, count: int) -> tuple[str, dict[Pair, int]] | None:
     """Return a shipped site whose GPUs are connected in the same pairs, and its link counts."""
-    for site in (load(name) for name in names()):
+    for site in map(load, sorted(SITES.glob(f"*/{SITE_FILE}"))):
         gpus = site.node_type().gpus
-        if not ships(site) or not gpus or not gpus.links or not gpus.links.pairs:
+        if not gpus or not gpus.links or not gpus.links.pairs:
             continue
         counts = {(min(p.between), max(p.between)): p.count for p in gpus.links.pairs}
         if (gpus.arch, gpus.count) == (arch, count) and set(counts) == pairs:

@@ -14,6 +14,7 @@ from busbar.detect.compare import differences
 from busbar.detect.detected import NAME, Detected, DetectedGpus
 from busbar.detect.gather import Outputs, Software, gather
 from busbar.detect.nics import PROVIDERS, nics
+from busbar.detect.pcie import pcie
 from busbar.detect.reader import VENDOR_TOOLS, Reader, recorded
 from busbar.detect.scheduler import DetectedScheduler, scheduler
 from busbar.errors import BusbarError
@@ -182,13 +183,15 @@ def _machine(outputs: Outputs) -> _Machine:
         reader.remark(VENDOR_TOOLS[0], "GPUs are unknown: no output of a GPU tool was given")
     ports = nics(reader, topology, facts.get("gpus", {}), link_classes_of())
     ports = [port for port in ports if reader.is_valid(Nic, port, "a NIC")]
+    facts |= {"nics": ports} if ports else {}
     machine = reader.read("lstopo", hwloc.parse_machine) or reader.read(
         "lstopo-no-graphics", hwloc.parse_machine
     )
     numa = [n for n in _numa(machine, gpus) if reader.is_valid(Numa, n, "a NUMA domain")]
+    if found := pcie(reader, topology, facts, machine):
+        facts["pcie"] = found
     queue = scheduler(reader)
     cores = _cores(outputs, machine, gpus, queue)
-    facts |= {"nics": ports} if ports else {}
     facts |= {"numa": numa} if numa else {}
     facts |= {"cores": cores} if cores else {}
     facts |= {"instance_type": outputs.instance_type} if outputs.instance_type else {}

@@ -18,6 +18,7 @@ from busbar.detect.detected import (
     without_class,
 )
 from busbar.detect.nvidia_chips import BRIDGED, CHIPS, FAMILY, NvidiaChip, by_links
+from busbar.detect.pci import Place
 from busbar.parse.cpulist import parse_cpu_list
 from busbar.parse.machine.nvidia_smi import Inventory, ListedGpu, Topology
 from busbar.site.family import LinkClass
@@ -168,6 +169,24 @@ def _detected(
             )
     numa = _numa(outputs.topology, remarks)
     return DetectedGpus(facts, "cuda", FAMILY, numa, tuple(remarks))
+
+
+def places(topology: Topology) -> list[Place]:
+    """Return the places of the GPUs as the matrix shows them: which share a switch or a socket."""
+
+    def first(index: int, *codes: str) -> int:
+        others = (n for n in range(index) if topology.codes[f"GPU{index}", f"GPU{n}"] in codes)
+        return next(others, index)
+
+    def group(index: int, *codes: str) -> int:
+        up = first(index, *codes)
+        return index if up == index else group(up, *codes)
+
+    switches = [group(index, "PIX", "PXB") for index in range(topology.gpus)]
+    return [
+        Place((f"root {switch}", f"switch {switch}"), group(index, "PIX", "PXB", "PHB", "NODE"))
+        for index, switch in enumerate(switches)
+    ]
 
 
 def near_gpus(topology: Topology) -> dict[str, tuple[int, ...]]:

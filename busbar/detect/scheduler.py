@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from busbar.detect.reader import Reader
 from busbar.parse.machine import schedulers
 from busbar.parse.machine.schedulers import Queue
-from busbar.site.model import Name
+from busbar.site.links import Name
 from busbar.slurm.nodes import Hardware, parse_hardware
 
 _IS_NAME: TypeAdapter[str] = TypeAdapter(Name)

@@ -13,7 +13,8 @@ import yaml
 from busbar.boundary import output_directory, replace_file
 from busbar.data import SITES
 from busbar.errors import BusbarError, file_error
-from busbar.site.model import NAME_PATTERN, Site
+from busbar.site.links import NAME_PATTERN
+from busbar.site.model import Site
 
 REFRAME_FILE = (SITES / "local" / "reframe.py").read_text(encoding="utf-8")
 """The configuration of ReFrame, which is the same for all sites."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from busbar.errors import BusbarError
-from busbar.expect.topology import HOST, Graph, gpu, narrowest_ring_path, node_graph, raw_rate
+from busbar.expect.topology import ON_HOST, Graph, gpu, narrowest_ring_path, node_graph, raw_rate
 from busbar.site.family import LinkClass
 from busbar.site.model import NodeType
 
@@ -213,7 +213,7 @@ def _inside(node: NodeType, classes: tuple[tuple[str, LinkClass], ...], ranks: i
     import networkx as nx  # noqa: PLC0415 - takes longer to load than most commands need
 
     graph = _restricted(node_graph(node, dict(classes)), ranks)
-    direct = graph.subgraph(set(graph) - {HOST})
+    direct = graph.subgraph([name for name in graph if not name.startswith(ON_HOST)])
     graph = direct if nx.is_connected(direct) else graph
     if not nx.is_connected(graph):
         raise BusbarError("links do not connect all GPUs of a node, so data passes the host")
@@ -236,4 +236,6 @@ def _restricted(graph: Graph, ranks: int) -> Graph:
     kept = graph.subgraph([n for n in graph if n in used or not n.startswith("gpu")]).copy()
     idle = [n for n in kept if n.startswith("package") and used.isdisjoint(kept[n])]
     kept.remove_nodes_from(idle)
+    while ends := [n for n in kept if n.startswith(ON_HOST) and kept.degree(n) <= 1]:
+        kept.remove_nodes_from(ends)
     return kept

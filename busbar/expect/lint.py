@@ -13,12 +13,19 @@ from busbar.expect import Question, expect
 from busbar.expect.collective import bands as collective_bands
 from busbar.expect.collective import harnesses
 from busbar.expect.expectation import Expectation, NoExpectation
-from busbar.expect.lint_nodes import Key, Violation, gpu_violations, place_violations
+from busbar.expect.lint_nodes import (
+    Key,
+    Violation,
+    gpu_violations,
+    place_violations,
+    uplink_violations,
+)
 from busbar.expect.model import fitted
 from busbar.expect.topology import domain_nodes
 from busbar.site.delivery import Delivery
 from busbar.site.family import Band, LinkKind
-from busbar.site.load import family, find, link_classes, load, read
+from busbar.site.links import Bundle
+from busbar.site.load import family, find, link_classes, load, read, shadowed
 from busbar.site.model import NodeType, Partition, Reference, Site
 from busbar.site.tuning import profiles
 
@@ -70,6 +77,14 @@ def lint(name_or_path: str | Path) -> list[LintFinding]:
             *_proof(site),
             *_references(site),
         ]
+    ] + [
+        LintFinding(
+            site.name,
+            where,
+            f"replaces the shipped link class {name} with all its bands",
+            "give it another name, or remove raw_gb_per_s to add bands to the shipped class",
+        )
+        for where, name in shadowed(site.directory)
     ]
 
 
@@ -88,6 +103,7 @@ def _nodes(site: Site) -> Iterator[Violation]:
             (("nics", index, "class"), nic.link_class, "network")
             for index, nic in enumerate(node.nics)
         ]
+        used += [(key, bundle.link_class, "host") for key, bundle in _host_bundles(node)]
         for key, link_class, place in used:
             if link_class not in classes:
                 hint = suggestion(link_class, sorted(classes))
@@ -95,7 +111,20 @@ def _nodes(site: Site) -> Iterator[Violation]:
             elif (kind := classes[link_class].kind) not in (None, place):
                 rule = f"{link_class} is a {kind} link, but this key needs a {place} link"
                 yield (*base, *key), rule, f"use a class of {_EXAMPLES[place]}"
-        yield from ((((*base, *key)), rule, hint) for key, rule, hint in place_violations(node))
+        places = [*place_violations(node)]
+        if {link_class for _, link_class, _ in used} <= classes.keys():
+            places += uplink_violations(node, classes)
+        yield from ((((*base, *key)), rule, hint) for key, rule, hint in places)
+
+
+def _host_bundles(node: NodeType) -> Iterator[tuple[Key, Bundle]]:
+    """Yield the stated links of PCIe switches and of sockets."""
+    for number, socket in enumerate(node.pcie):
+        if socket.link:
+            yield ("pcie", number, "link", "class"), socket.link
+        for at, switch in enumerate(socket.switches):
+            if switch.uplink:
+                yield ("pcie", number, "switches", at, "uplink", "class"), switch.uplink
 
 
 def _gpu_classes(node: NodeType) -> list[tuple[Key, str]]:

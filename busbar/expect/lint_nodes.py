@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
+from busbar.expect.topology import raw_rate
 from busbar.parse.cpulist import parse_cpu_list
 from busbar.site.family import LinkClass
 from busbar.site.model import Gpus, NodeType
@@ -108,6 +109,27 @@ def _partitioning(gpus: Gpus) -> Iterator[Violation]:
             f"{gpus.count} GPUs are not a multiple of {parts.compute_count} partitions",
             "correct the number of GPUs or of partitions",
         )
+
+
+def uplink_violations(node: NodeType, classes: dict[str, LinkClass]) -> Iterator[Violation]:
+    """Yield the uplinks of PCIe switches that are faster than all ports below them."""
+    if node.gpus is None or node.gpus.host_link is None:
+        return
+    link = node.gpus.host_link
+    rates = {nic.name: raw_rate(nic.link_class, nic.count, classes) for nic in node.nics}
+    for number, socket in enumerate(node.pcie):
+        for at, switch in enumerate(socket.switches):
+            if switch.uplink is None:
+                continue
+            ports = len(switch.gpus) * raw_rate(link.link_class, link.count, classes)
+            ports += sum(rates[name] for name in switch.nics)
+            rate = raw_rate(switch.uplink.link_class, switch.uplink.count, classes)
+            if rate > ports:
+                yield (
+                    ("pcie", number, "switches", at, "uplink"),
+                    f"{rate:g} GB/s, but the ports below the switch have {ports:g}",
+                    "correct the uplink, or list all GPUs and NICs of the switch",
+                )
 
 
 def place_violations(node: NodeType) -> Iterator[Violation]:

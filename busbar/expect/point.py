@@ -184,10 +184,14 @@ class _Transport:
         environment = question.settings(site)
         # A NIC reads host memory as fast as that of a GPU at least, but nobody measured it so.
         beside = "D D" if question.nodes > 1 and question.buffers == "H H" else ""
+        place = None
+        if question.nodes == 1 and question.src is not None and question.dst is not None:
+            place = site.node_type(question.partition).place(question.src, question.dst)
         fitting = [
             band
             for band in self.link.bands
             if band.bench == question.bench
+            and band.place in (None, place)
             and band.buffers in (question.buffers, beside)
             and band.engine in (None, self.engine_name)
             and (not band.lanes or question.lane in (None, *band.lanes))

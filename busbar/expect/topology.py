@@ -7,13 +7,15 @@ Nodes whose GPUs share switches, such as a GB200 NVL72 rack, are one large node 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, TypeAlias
 
 from busbar.errors import BusbarError
 from busbar.site.family import LinkClass
-from busbar.site.model import Nic, NodeType, PairLink
+from busbar.site.links import Bundle, PairLink
+from busbar.site.model import Nic, NodeType
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 Graph: TypeAlias = "nx.Graph[str]"
 SWITCH = "switch"
 HOST = "host"
+ON_HOST = (HOST, "socket", "pcie")
+"""How the names of vertices begin that are no part of links between GPUs."""
 _GPU = "gpu"
 
 
@@ -104,9 +108,8 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
 
     graph.add_nodes_from(gpu(index) for index in range(gpus.count))
     ends = [gpu(index) for index in range(gpus.count)]
-    for end in ends if links.through_host else ():
-        assert gpus.host_link
-        join(end, HOST, gpus.host_link.link_class, gpus.host_link.count)
+    if links.through_host:
+        _join_host(node, join)
     if links.package:
         packages = [f"package{index}" for index in range(gpus.packages)]
         for index, end in enumerate(ends):
@@ -119,6 +122,29 @@ def node_graph(node: NodeType, classes: dict[str, LinkClass]) -> Graph:
         first, second = _ends(link, ends)
         join(first, second, link.link_class, link.count)
     return graph
+
+
+def _join_host(node: NodeType, join: Callable[[str, str, str, int], None]) -> None:
+    """Join the GPUs by PCI Express; links of unknown rate carry what the GPUs below them do."""
+    assert node.gpus
+    link = node.gpus.host_link
+    assert link
+
+    def up(below: str, above: str, known: Bundle | None, gpus: int) -> None:
+        bundle = known or Bundle(link_class=link.link_class, count=max(1, gpus * link.count))
+        join(below, above, bundle.link_class, bundle.count)
+
+    for index in () if node.pcie else range(node.gpus.count):
+        up(gpu(index), HOST, link, 1)
+    for number, socket in enumerate(node.pcie):
+        for index in socket.gpus:
+            up(gpu(index), f"socket{number}", link, 1)
+        for at, switch in enumerate(socket.switches):
+            for index in switch.gpus:
+                up(gpu(index), f"pcie{number}.{at}", link, 1)
+            up(f"pcie{number}.{at}", f"socket{number}", switch.uplink, len(switch.gpus))
+        for other in range(number):
+            up(f"socket{other}", f"socket{number}", socket.link, len(socket.all_gpus))
 
 
 def _ends(link: PairLink, ends: list[str]) -> tuple[str, str]:

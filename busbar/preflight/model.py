@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from busbar.document import in_json
 from busbar.parse.tables import load_yaml
 from busbar.site.delivery import Stack
-from busbar.site.model import Name
+from busbar.site.links import Name
 
 
 class Fingerprint(BaseModel):

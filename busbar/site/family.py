@@ -9,15 +9,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from busbar.site.delivery import Stack
-from busbar.site.model import (
-    Algorithm,
-    CollectiveBench,
-    Count,
-    Name,
-    PointBench,
-    Positive,
-    Proof,
-)
+from busbar.site.links import Count, Name, Place
+from busbar.site.model import Algorithm, CollectiveBench, PointBench, Positive, Proof
 from busbar.site.record import Record
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -60,6 +53,8 @@ class Transfer(Band):
     """Empty: all."""
     buffers: str = "D D"
     """Memory of sender and receiver, device or host: ``D D``, ``H D``."""
+    place: Place | None = None
+    """What two GPUs on PCI Express share; None: any, or another kind of link."""
     latency_us: Annotated[float, Field(ge=0)]
     """Time of an empty message."""
     share: Share

@@ -155,6 +155,18 @@ def link_classes_of(directory: Path | None = None) -> dict[str, LinkClass]:
     return _links(_link_files(directory)).link_classes
 
 
+def shadowed(directory: Path | None) -> list[tuple[str, str]]:
+    """Return file and key, and name, of each shipped class that another file states otherwise."""
+    *others, shipped = reversed(_link_files(directory))
+    known = shipped.data["link_classes"]
+    return [
+        (document.where(["link_classes", name]), name)
+        for document in others
+        for name, facts in document.data.get("link_classes", {}).items()
+        if "raw_gb_per_s" in facts and known.get(name, facts) != facts
+    ]
+
+
 def _link_files(directory: Path | None) -> tuple[Document, ...]:
     """Return the files of link classes, the nearest last."""
     files = _files_of(LINKS, tuple(_family_roots(directory)))

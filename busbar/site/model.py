@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,12 +15,9 @@ from busbar.parse.cpulist import checked_cpu_list
 from busbar.site import backends
 from busbar.site.delivery import STACK_OF, Delivery, Stack, Vendor
 from busbar.site.gate import Gate, NodePolicy
+from busbar.site.links import Bundle, Count, Index, Links, Name, Place, Socket
 from busbar.site.record import Record
 
-NAME_PATTERN = r"^[a-z0-9][a-z0-9._-]*$"
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
-Count = Annotated[int, Field(ge=1)]
-Index = Annotated[int, Field(ge=0)]
 InNode = Annotated[int, Field(ge=1, le=128)]
 """A number per node; at most twice that of the largest node among the shipped sites."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -51,97 +46,6 @@ def _expression(text: str) -> str:
     except re.error as error:
         raise ValueError(f"invalid regular expression {text!r}: {error}") from error
     return text
-
-
-class Bundle(Record):
-    """Parallel links of one class from one GPU."""
-
-    link_class: Name = Field(alias="class")
-    """A link class of ``site/_families/links.yaml``."""
-    count: Count
-    """Links, in parallel."""
-
-
-class Switched(Bundle):
-    """Parallel links from one GPU to switches."""
-
-    domain_nodes: Count | None = 1
-    """Nodes whose GPUs the same switches connect: 18 in a GB200 NVL72 rack. ``null``: unknown, so
-    runs on several nodes have the limit of one domain, and no band."""
-
-
-class PairLink(Bundle):
-    """Parallel links between two GPUs, in both directions."""
-
-    between: tuple[Index, Index]
-    """The two GPUs, or packages."""
-
-
-class PackageLinks(Record):
-    """Devices in one package, such as the partitions of an accelerator, and their link class."""
-
-    devices: Annotated[int, Field(ge=2)]
-    """Devices of one package."""
-    link_class: Name = Field(alias="class")
-    """A link class of ``site/_families/links.yaml``."""
-
-
-class Links(Record):
-    """Links between the GPUs of a node: one of ``switched``, ``all_pairs`` and ``pairs``.
-
-    GPUs on PCI Express only have ``through_host`` instead, GPUs of which some pairs have a bridge
-    both ``through_host`` and ``pairs``. With ``package`` the links connect packages instead of
-    devices: package ``p`` contains the devices ``p * devices`` to ``(p + 1) * devices - 1``.
-    """
-
-    switched: Switched | None = None
-    """Links of each GPU to a non-blocking switch."""
-    all_pairs: Bundle | None = None
-    """Links of each GPU to every other GPU."""
-    pairs: tuple[PairLink, ...] = ()
-    """The pairs with a direct link, each listed once."""
-    through_host: bool = False
-    """Set if GPUs without a direct link reach each other by their ``host_link``."""
-    package: PackageLinks | None = None
-    """Set if devices share packages."""
-
-    @model_validator(mode="after")
-    def _one_form(self) -> Links:
-        forms = [bool(self.switched), bool(self.all_pairs), bool(self.pairs)]
-        if sum(forms) != 1 and not (self.through_host and not any(forms)):
-            raise ValueError(
-                "write exactly one of switched, all_pairs and pairs, or through_host: true"
-            )
-        if self.through_host and (self.switched or self.all_pairs):
-            raise ValueError("through_host needs pairs or nothing else: all GPUs have links")
-        pairs = set()
-        for link in self.pairs:
-            pair = frozenset(link.between)
-            if len(pair) != 2:
-                raise ValueError(f"pair {list(link.between)} links a GPU to itself")
-            if pair in pairs:
-                raise ValueError(
-                    f"pair {sorted(pair)} is listed twice; a link carries both directions, so"
-                    " write each pair once with its count"
-                )
-            pairs.add(pair)
-        return self
-
-    def direct(self, devices: int) -> Iterator[PairLink]:
-        """Yield the direct links among ``devices`` GPUs or packages; none with a switch."""
-        if self.all_pairs:
-            for pair in combinations(range(devices), 2):
-                yield PairLink(
-                    between=pair,
-                    link_class=self.all_pairs.link_class,
-                    count=self.all_pairs.count,
-                )
-        yield from self.pairs
-
-    def classes(self) -> set[str]:
-        """Return the link classes in use."""
-        bundles = [self.switched, self.all_pairs, *self.pairs, self.package]
-        return {bundle.link_class for bundle in bundles if bundle}
 
 
 class Partitioning(Record):
@@ -268,6 +172,9 @@ class NodeType(Record):
     """Network ports."""
     numa: tuple[Numa, ...] = ()
     """NUMA domains."""
+    pcie: tuple[Socket, ...] = ()
+    """By socket, where GPUs and NICs are on PCI Express; pairs of GPUs without other links differ
+    by it. Omit it if you do not know."""
     cores: Count | None = None
     """Logical CPUs that a job can use."""
     threads_per_core: Annotated[int, Field(ge=1, le=8)] | None = None
@@ -276,6 +183,30 @@ class NodeType(Record):
     """CPU packages of one node."""
     instance_type: str | None = None
     """Instance type of the cloud."""
+
+    @model_validator(mode="after")
+    def _pcie_of_this_node(self) -> NodeType:
+        """Check that each GPU has one place, and that all names are of this node."""
+        if not self.pcie:
+            return self
+        count = self.gpus.count if self.gpus else 0
+        listed = sorted(gpu for socket in self.pcie for gpu in socket.all_gpus)
+        if listed != [*range(count)]:
+            raise ValueError(f"pcie lists GPUs {listed}; list each of 0 to {count - 1} once")
+        names = {nic.name for nic in self.nics}
+        switches = [switch for socket in self.pcie for switch in socket.switches]
+        for name in (name for switch in switches for name in switch.nics if name not in names):
+            raise ValueError(f"pcie lists NIC {name}, which the node does not have")
+        return self
+
+    def place(self, src: int, dst: int) -> Place | None:
+        """Return what two GPUs share on PCI Express; None if the site does not say."""
+        for socket in self.pcie:
+            if any({src, dst} <= {*switch.gpus} for switch in socket.switches):
+                return "switch"
+            if {src, dst} <= {*socket.all_gpus}:
+                return "socket"
+        return "node" if self.pcie else None
 
     @property
     def nic_count(self) -> int:

@@ -9,7 +9,8 @@ from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
 from busbar.expect.topology import gpu, node_graph, widest_path
-from busbar.site.model import Links, PairLink, Site
+from busbar.site.links import Links, PairLink
+from busbar.site.model import Site
 from tests.cases import cases
 from tests.said import Command
 

@@ -442,6 +442,12 @@ def test_a_detected_site_passes_lint_and_condemns_no_healthy_run(
                 assert verdicts & {Verdict.PASS, Verdict.UNJUDGED}, row
 
 
+def test_gpus_without_links_are_placed_on_pci_express() -> None:
+    node = detected("rtxpro6000x8").site.node
+    assert [node.place(0, gpu) for gpu in (1, 2, 7)] == ["switch", "socket", "node"]
+    assert node.pcie[1].switches[0].gpus == (4, 5)
+
+
 @cases(
     ("outputs", "remark"),
     [

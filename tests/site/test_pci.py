@@ -8,9 +8,15 @@ from pathlib import Path
 
 from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose, match
-from busbar.detect.pci import without_tool
+from busbar.detect.pci import Place, without_tool
+from busbar.detect.pcie import sockets
+from busbar.expect import NoExpectation, Question, expect
+from busbar.expect.expectation import Expectation
 from busbar.gate.sysfs import PciGpu, compute_gpus
+from busbar.parse.machine.hwloc import parse_machine
+from busbar.site.model import NodeType, Site
 from tests.cases import cases
+from tests.expect.test_model import L40S, site
 
 # name: (class, vendor, device, driver, boot_vga)
 COMPUTE = {
@@ -102,3 +108,62 @@ def test_such_a_machine_is_not_local(tmp_path: Path) -> None:
     detected = compose(replace(Outputs(), unseen_gpus=sentences))
     assert match(detected) is None
     assert detected.gpu_tool_failed == sentences == detected.remarks
+
+
+# Two sockets; GPUs 0 and 1 are below a switch, as are 2 and a NIC.
+PCIE = [
+    {"switches": [{"gpus": [0, 1], "uplink": {"class": "pcie4-x16", "count": 1}}]},
+    {"gpus": [3], "switches": [{"gpus": [2], "nics": ["mlx5_0"]}]},
+]
+LSTOPO = """<topology version="2.0"><object type="Machine"><object type="Package" os_index="0">
+ <object type="PU" os_index="0"/><object type="Bridge" bridge_type="0-1">
+  <object type="Bridge" pci_busid="0000:15:01.0"><object type="Bridge" pci_busid="0000:16:00.0">
+   <object type="PCIDev" pci_busid="0000:17:00.0"/><object type="PCIDev" pci_busid="0000:18:00.0"/>
+ </object></object></object></object><object type="Package" os_index="1">
+ <object type="Bridge" bridge_type="0-1"><object type="Bridge" pci_busid="0000:95:01.0">
+  <object type="PCIDev" pci_busid="0000:97:00.0"/><object type="PCIDev" pci_busid="0000:98:00.0"/>
+ </object><object type="PCIDev" pci_busid="0000:99:00.0"/></object></object></object></topology>
+"""
+
+
+def on_pcie() -> Site:
+    """Four GPUs on PCI Express 5.0."""
+    gpus = L40S | {"links": {"through_host": True}}
+    built = site(gpus=gpus, nics=[{"name": "mlx5_0", "class": "ib-400g"}], fabric={"rails": 1})
+    types = {"gpu": NodeType.model_validate(built.node.model_dump(by_alias=True) | {"pcie": PCIE})}
+    return built.model_copy(update={"node_types": types})
+
+
+@cases(
+    ("pair", "place", "limit"),
+    [((0, 1), "switch", 63), ((2, 3), "socket", 63), ((1, 2), "node", 31.5)],
+)
+def test_pairs_of_gpus_differ_by_what_they_share(
+    pair: tuple[int, int], place: str, limit: float
+) -> None:
+    node = on_pcie()
+    assert node.node.place(*pair) == place
+    question = Question("copy", 256 << 20, src=pair[0], dst=pair[1])
+    found: Expectation | NoExpectation
+    try:
+        found = expect(node, question)
+    except NoExpectation as missing:
+        found = missing
+    assert found.limit == limit
+    assert isinstance(found, Expectation) is (place == "socket")  # no reading of the others
+
+
+def test_an_uplink_limits_collectives() -> None:
+    assert expect(on_pcie(), Question("all_reduce", 1 << 30)).limit < 63
+    assert expect(on_pcie(), Question("all_reduce", 1 << 30, ranks=2)).limit == 63
+
+
+def test_hwloc_shows_what_is_below_a_switch() -> None:
+    places = {name: Place(*each) for name, each in parse_machine(LSTOPO).places.items()}
+    gpus = [places[f"0000:{bus}:00.0"] for bus in (17, 18, 97, 99)]
+    nics = {"mlx5_0": places["0000:98:00.0"]}
+    assert sockets(gpus, nics) == [
+        {"switches": [{"gpus": [0, 1]}]},
+        {"switches": [{"gpus": [2], "nics": ["mlx5_0"]}], "gpus": [3]},
+    ]
+    assert sockets([Place(gpus[0].path, -1), gpus[1]]) == []

@@ -57,6 +57,24 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
     "NIC near a GPU that is not there": (
         *("h20-roce", "node_types.h20.nics[3].near_gpus", [6, 8], "near GPU 8"),
     ),
+    "a place on PCI Express of no GPU": (
+        *("l40s", "node_types.gpu|.pcie", [{"gpus": [0, 1, 2, 4]}], "list each of 0 to 3 once"),
+    ),
+    "a switch above a NIC that is not there": (
+        *("l40s", "node_types.gpu|.pcie"),
+        [{"gpus": [0, 1], "switches": [{"gpus": [2, 3], "nics": ["mlx5_9"]}]}],
+        "lists NIC mlx5_9, which the node does not have",
+    ),
+    "an uplink faster than its ports": (
+        *("l40s", "node_types.gpu.pcie|"),
+        [
+            {"gpus": [0, 1]},
+            {"switches": [{"gpus": [2, 3], "uplink": {"class": "pcie5-x16", "count": 2}}]},
+        ],
+        "126 GB/s, but the ports below the switch have 63",
+    ),
+    "a NIC without a rate": ("h20-roce", "node_types.h20.nics[0].class", None, "missing key"),
+    "no nodes": ("h20-roce", "partitions[0].nodes", 0, "must be at least 1, got 0"),
     "rails": ("h20-roce", "fabric.rails", 8, "are on 4"),
     "NPS4 without CPX": (
         *("mi300x", "node_types.spx.gpus.partitioning"),
@@ -260,3 +278,18 @@ def test_all_errors_of_the_schema_at_once(copy: Path, busbar: Command) -> None:
         (line,) = [line for line in lines if f" {key}: " in line and rule in line]
         assert str(file) in line
         assert "pydantic" not in line
+
+
+def test_a_class_that_shadows_a_shipped_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busbar: Command
+) -> None:
+    """Its bands are lost; a class without a rate only adds to those."""
+    file = alone(tmp_path, "l40s", monkeypatch) / "_families" / "links.yaml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    shadow = "link_classes:\n  pcie4-x16: {raw_gb_per_s: 31, kind: host, source: own}\n"
+    file.write_text(shadow)
+    said = busbar("site lint l40s")
+    assert said.status == 1
+    assert f"{file}:2: link_classes.pcie4-x16: replaces the shipped link class" in said.out
+    file.write_text("link_classes:\n  pcie4-x16: {bands: []}\n")
+    assert busbar("site lint l40s").status == 0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from busbar.parse import numbers
@@ -23,6 +24,8 @@ class Machine:
 
     cpus: tuple[int, ...]
     numa: tuple[NumaNode, ...]
+    places: Mapping[str, tuple[tuple[str, ...], int]]
+    """By PCI address: the bridges from the root complex to the device, itself, and its package."""
 
 
 def parse_machine(text: str) -> Machine:
@@ -42,7 +45,21 @@ def parse_machine(text: str) -> Machine:
         for o in objects
         if o.get("type") == "NUMANode"
     ]
-    return Machine(tuple(cpus), tuple(sorted(numa, key=lambda node: node.index)))
+    places = {address: (path, package) for address, path, package in _places(root, (), -1)}
+    return Machine(tuple(cpus), tuple(sorted(numa, key=lambda node: node.index)), places)
+
+
+def _places(
+    above: ET.Element, path: tuple[str, ...], package: int
+) -> Iterator[tuple[str, tuple[str, ...], int]]:
+    """Yield address, bridges and package of each device below an object."""
+    for number, child in enumerate(above.findall("object")):
+        kind, address = child.get("type"), child.get("pci_busid", "")
+        own = numbers.count(child.get("os_index", "0")) if kind == "Package" else package
+        bridges = (*path, address or f"root {number}") if kind == "Bridge" else path
+        if kind == "PCIDev" and address:
+            yield address.lower(), (*path, address), own
+        yield from _places(child, bridges, own)
 
 
 def cpus_of_mask(mask: str) -> tuple[int, ...]:
