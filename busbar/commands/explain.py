@@ -37,8 +37,8 @@ def explain(args: argparse.Namespace) -> int:
 
     Reads the outputs of one job: stdout, stderr, NCCL_DEBUG_FILE of each rank, the logs of
     scheduler and kernel; plain or compressed, a directory or an archive (tar, zip) of them; with
-    any prefix of a launcher or log collector before each line. Prints what ran, the verdict, and the causes with the lines that show them. JSON is an
-    object, or a list for several runs.
+    any prefix of a launcher or log collector before each line. Prints what ran, the verdict, and
+    the causes with the lines that show them. JSON is an object, or a list for several runs.
 
     {EXIT_STATUSES}
 
