@@ -18,7 +18,7 @@ _JOB = re.compile(
     rf"\b(?:JobId=|StepId=|JOB )(?P<id>\d{{1,18}})\b|^\s*(?P<row>\d{{2,18}})[. |].*\b(?:{_ENDED})"
 )
 """How Slurm names a job: in messages, by ``scontrol``, and in rows of ``sacct``."""
-_OWN_FILE = re.compile(r"\b(?:slurm|job)[-_.](?P<id>\d{2,18})(?:\.\w+)?$")
+_OWN_FILE = re.compile(r"\bslurm[-_.](?P<id>\d{2,18})(?:\.\w+)?$")
 _APART = timedelta(hours=15)
 """Logs of one incident in two time zones are up to 14 hours apart."""
 _YEAR = timedelta(days=366)
