@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -20,13 +21,15 @@ from busbar.job.judge import JobAnswer, judge
 from busbar.job.node.process import ANY_RANK
 from busbar.job.nodes import commands_of, observe
 from busbar.job.sample import NodeSample, read_sample
-from busbar.parse import numbers
 from busbar.report.job import job_metrics, print_job
 from busbar.slurm.client import Slurm
 from busbar.slurm.hostlist import expand
+from busbar.slurm.nodes import value_of
 from busbar.terminal import stdout
 from busbar.verdict import exit_status
 
+_ID = re.compile(r"[0-9]{1,18}(?:[_+][0-9]{1,9})?")
+"""Of a process, a job, a task of an array, or a part of a heterogeneous job."""
 _COST = 0.01
 """CPUs that the collector of --watch may use in the mean."""
 _MOST_LINE = 1 << 16
@@ -92,16 +95,22 @@ def _target(args: argparse.Namespace) -> tuple[list[str], str, list[int], str]:
     nodes = expand(args.nodelist, "--nodelist") if args.nodelist else []
     if nodes and not args.jobs:
         return nodes, ANY_RANK, [], args.nodelist
-    wrong = [each for each in args.jobs if not numbers.is_whole(each)]
+    wrong = [each for each in args.jobs if not _ID.fullmatch(each)]
     if wrong or not args.jobs:
         what = f"{wrong[0]!r} is not a job or process id" if wrong else "no job given"
         raise BusbarError(what, where="JOB", hint="write a number, such as 4711")
     name = " ".join(args.jobs)
-    known = Slurm().job_end(name) if len(args.jobs) == 1 else None
-    if known and known.state == "RUNNING":
-        return nodes or expand(known.nodes, f"job {name}"), name, [], name
+    lines = Slurm.show_job(name).splitlines() if len(args.jobs) == 1 else []
+    running = [line for line in lines if value_of(line, "JobState") == "RUNNING"]
+    if len(running) > 1:
+        what = f"{len(running)} tasks or parts of job {name} run"
+        hint = f"name one, such as {name}_1 of an array or {name}+1 of a heterogeneous job"
+        raise BusbarError(what, where="JOB", hint=hint)
+    for line in running:
+        hosts = nodes or expand(value_of(line, "NodeList"), f"job {name}")
+        return hosts, value_of(line, "JobId"), [], name
     if missing := next((each for each in args.jobs if not Path(f"/proc/{each}").exists()), None):
-        state = f"; Slurm says {known.state}" if known else ""
+        state = f"; Slurm says {value_of(lines[0], 'JobState')}" if lines else ""
         what = f"no running job and no process has the id {missing}{state}"
         raise BusbarError(what, where="JOB", hint="look at squeue --me and ps")
     return [], "", [int(each) for each in args.jobs], name

@@ -81,7 +81,7 @@ class Slurm(Scheduler):
         if not job or not shutil.which("srun"):
             return None
         # Of an array, Slurm prints a line for each task.
-        lines = self._show_job(job).splitlines()
+        lines = self.show_job(job).splitlines()
         line = next((line for line in lines if line.startswith(f"JobId={job} ")), "")
         partition, nodes = value_of(line, "Partition"), value_of(line, "NodeList")
         if not (partition and nodes and value_of(line, "JobState") == "RUNNING"):
@@ -96,7 +96,7 @@ class Slurm(Scheduler):
 
     def job_end(self, job: str) -> JobEnd | None:
         """Return the end of a job; None if Slurm has forgotten it."""
-        return parse_end(self._show_job(job))
+        return parse_end(self.show_job(job))
 
     def held_nodes(self, job: str) -> str:
         """Return the nodes that a job which is completing still holds."""
@@ -119,7 +119,8 @@ class Slurm(Scheduler):
         return leaf_switches_in(answer("scontrol", "show", "topology"))
 
     @staticmethod
-    def _show_job(job: str) -> str:
+    def show_job(job: str) -> str:
+        """Return a line for the job, each task of an array, or each part of a het job."""
         return answer("scontrol", "--oneliner", "show", "job", job)
 
 

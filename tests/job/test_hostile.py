@@ -24,6 +24,7 @@ from busbar.job.judge import judge
 from busbar.job.node import collect, process
 from busbar.job.node.collect import Look, documents
 from busbar.job.nodes import observe, program
+from busbar.job.sample import read_sample
 from busbar.report.job import job_metrics
 from tests.cases import cases
 from tests.test_terminal import hidden
@@ -195,3 +196,20 @@ def test_a_name_is_set_by_the_kernel() -> None:
         libc.prctl(15, old)
     assert found
     assert found[:3] == ("x) R 7 (", "R", os.getppid())
+
+
+def test_a_rank_that_ends_before_it_is_read() -> None:
+    """Nothing of it can be read but what was known."""
+    with running(SLEEPS) as pids:
+        time.sleep(0.3)
+        known = {pid: process.environment(pid) for pid in pids}
+    found = Look(known, {"seconds": 1.0, "stacks": False, "recorder": False}).run()
+    (row,) = found["processes"]
+    assert (row["gone"], row["states"]) == (True, "")
+    assert judge("", [read_sample(json.dumps(node_document(found)))]).causes == ()
+
+
+def node_document(found: dict[str, Any]) -> dict[str, Any]:
+    """What was found as the document of a node."""
+    head = {"schema": "busbar-job-sample/1", "node": "n1", "root": True, "cpu_s": 0.1, "numa": {}}
+    return found | head

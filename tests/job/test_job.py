@@ -239,6 +239,22 @@ def test_stacks_that_cannot_be_read(capsys: pytest.CaptureFixture[str]) -> None:
     assert any("Python stacks: " in each for each in found["unseen"])
 
 
+LOADS = "import time\ndef load():\n  while True: time.sleep(0.01)\nload()"
+BARRIER = "import time\ndef barrier():\n  while True: time.sleep(0.01)\nbarrier()"
+
+
+@pytest.mark.skipif(
+    not (Path(sys.executable).parent / "py-spy").exists(),
+    reason="py-spy is not installed: make dev installs it",
+)
+def test_stacks_of_python(capsys: pytest.CaptureFixture[str]) -> None:
+    with running(BARRIER, LOADS, BARRIER) as pids:
+        time.sleep(4.5)  # a younger job is not judged
+        found, _ = observed(pids, capsys, "--stacks")
+    assert [(c["id"], c["details"]["ranks"]) for c in found["causes"]] == [("rank-late", [1])]
+    assert "load" in found["causes"][0]["summary"]
+
+
 def test_ranks_of_named_hosts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """By a shell that joins the words of a command, as ssh does."""
     shell = tmp_path / "shell"

@@ -164,7 +164,7 @@ class Look:
             unread = [] if any(texts.values()) else [_NO_STACK]
             for pid, text in texts.items():
                 rows[pid]["stack"] = text
-        places = {self.known[p]["ras"] for p in rows if "nccl" in str(rows[p]["libraries"])}
+        places = {self.known[p]["ras"] for p in rows if "nccl" in str(rows[p].get("libraries"))}
         return {
             "seconds": round(seconds, 3),
             "processes": list(rows.values()),
