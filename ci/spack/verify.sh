@@ -49,7 +49,9 @@ if (($# == 0)); then
     mapfile -t recipes < <(basename -a "${recipes[@]}" | tr _ -)
     spack_for site/_stacks/host audit packages "${recipes[@]}" || failed=1
     "$SPACK_PYTHON" -m pip install --disable-pip-version-check --quiet --require-hashes -r locks/spack-style.txt
-    spack_for site/_stacks/host style --tool import,isort,black packages/spack_repo/busbar/packages/*/package.py || failed=1
+    tools=import,isort,black # of Spack 1.1; 1.2 has ruff instead, with the rules of spack-packages, which are not here
+    [[ $(spack --version) == 1.1.* ]] || tools=import,ruff-format
+    PATH=$PATH:$PWD/.venv/bin spack_for site/_stacks/host style --tool $tools packages/spack_repo/busbar/packages/*/package.py || failed=1
 fi
 running=0
 for name in $names; do
