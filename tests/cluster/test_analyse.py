@@ -392,6 +392,23 @@ def test_the_direction_of_a_fault_is_named(arrived: tuple[float, float] | None) 
     assert one.evidence.startswith("only ") == bool(direction)
 
 
+@cases(
+    ("arrived", "direction"),
+    [((12.0, 25.0), "receiving"), ((12.0, 14.0), ""), ((12.0, 19.0), "receiving"), ((22, 24), "")],
+)
+def test_a_node_that_is_slow_both_ways_has_no_direction(
+    arrived: tuple[float, float], direction: str
+) -> None:
+    """However much its two rates differ by noise; its partner is fast with others."""
+    rows = measured(eight(1), slower({"n3": min(arrived) / 25}), gaussian(1))
+    for row in rows:
+        row["arrived"] = (25.0, 25.0)
+        if "n3" in (row["a"], row["b"]):
+            row["arrived"] = arrived[::-1] if row["b"] == "n3" else arrived
+    (one,) = found(rows, LEAVES).accused
+    assert (one.id, one.direction) == ("n3", direction)
+
+
 def test_pairs_across_leaves_may_be_slower() -> None:
     leaves = {node: f"s{n // 16}" for n, node in enumerate(names(128))}
     factors = slower({"n100": 0.8})

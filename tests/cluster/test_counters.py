@@ -147,9 +147,10 @@ def test_two_nodes_that_lose_packets_are_both_named() -> None:
     rows = [
         MeasuredPair(
             *(a.round, a.a, a.b, None, 0.02, PairState.OK, (0.02, 0.02)),
-            tuple(map(max, a.resent or (), b.resent or ())),
+            (max(a.resent[0], b.resent[0]), max(a.resent[1], b.resent[1])),
         )
         for a, b in pairs
+        if a.resent and b.resent
     ]
     found = {(one.id, one.direction) for one in lossy(rows).accused}
     assert found == {("n3", "sending"), ("n6", "receiving")}

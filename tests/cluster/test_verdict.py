@@ -6,7 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from busbar.cluster.measure.run import SweepOutcome
-from busbar.cluster.sweep.analyse import Accusation, Analysis
+from busbar.cluster.sweep.accusation import Accusation
+from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
 from busbar.cluster.sweep.second_pass import SuspectPair
 from tests.cases import cases

@@ -98,18 +98,20 @@ def outcome(
     return (PairState.ERROR if answers else PairState.SKIPPED), None
 
 
-def resent(ends: Sequence[Sequence[PairRate | None]]) -> tuple[float, ...] | None:
+def resent(ends: Sequence[Sequence[PairRate | None]]) -> tuple[float, float] | None:
     """Return the share of its segments that each end sent again; None if few went by TCP."""
     segments = [sum(answer.segments for answer in end if answer) for end in ends]
     again = [sum(answer.resent for answer in end if answer) for end in ends]
     if min(segments) < _FEWEST_SEGMENTS:
         return None
-    return tuple(round(more / every, 6) for more, every in zip(again, segments, strict=True))
+    here, there = (round(more / every, 6) for more, every in zip(again, segments, strict=True))
+    return here, there
 
 
-def arrived(ends: Sequence[Sequence[PairRate | None]]) -> tuple[float, ...]:
+def arrived(ends: Sequence[Sequence[PairRate | None]]) -> tuple[float, float]:
     """Return what arrived at each end."""
-    return tuple(sum(answer.gb_per_s for answer in end if answer) for end in ends)
+    rates = [sum(answer.gb_per_s for answer in end if answer) for end in ends]
+    return rates[0], rates[-1]
 
 
 class Rounds:

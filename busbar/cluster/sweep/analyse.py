@@ -38,6 +38,7 @@ from busbar.words import grouped
 TOLERANCE = 0.1  # method: how far below the limit, or the fleet, a healthy pair may be
 _SMALLEST_LEAF = 3  # method: nodes of a leaf that can be slow as a whole
 _MOST_OF_LEAF = 0.75  # fleets: accused nodes of such a leaf; the others are suspects
+_ONE_WAY = 0.4  # lab: share of the loss (logarithm) that must be between both directions
 _FEWEST_SUSPECT_LINKS = 50  # fleets: links to measure again, the slowest first
 _MOST_SUSPECT_LINKS = 0.1  # fleets: the same by node
 
@@ -83,9 +84,16 @@ def analyse(
 def _directed(
     accused: Iterable[Accusation], rows: Iterable[MeasuredPair], alike: float
 ) -> list[Accusation]:
-    """Return the accusations with their direction: the ends of one reading are compared."""
+    """Return the accusations with their direction: the ends of one reading are compared.
+
+    A direction is named if most of the loss is in it alone.
+    """
+    rows = [row for row in rows if row.gb_per_s and row.arrived]
+    rates = grouped((row.nic, row.gb_per_s or 0.0) for row in rows)
+    usual = {nic: median(each) for nic, each in rates.items()}
     of = grouped((node, one) for one in accused for node in one.nodes)
     ratios: dict[str, list[float]] = {}
+    losses: dict[str, list[float]] = {}
     for row in rows:
         here, there = row.arrived or (0.0, 0.0)
         if not (0 < here < math.inf and 0 < there < math.inf):
@@ -94,11 +102,13 @@ def _directed(
             for one in of.get(node, ()):
                 if other not in one.nodes and (one.kind != "nic" or one.id == f"{node}/{row.nic}"):
                     ratios.setdefault(one.id, []).append(ratio)
+                    losses.setdefault(one.id, []).append(usual[row.nic] / min(here, there))
     found = []
     for one in accused:
         ratio = median(ratios.get(one.id, [1.0]))
         way: Literal["", "sending", "receiving"] = "receiving" if ratio < 1 else "sending"
-        way = way if abs(math.log(ratio)) > alike else ""
+        loss = math.log(median(losses.get(one.id, [1.0])))
+        way = way if abs(math.log(ratio)) > max(2 * alike, _ONE_WAY * loss) else ""
         text = f"only {way} is slow: {one.evidence}" if way else one.evidence
         found.append(replace(one, evidence=text, direction=way))
     return found
