@@ -7,7 +7,7 @@ import hashlib
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -20,7 +20,7 @@ from busbar.cluster.nodes.record import NodeRecord
 from busbar.engine.results import Outcome
 from busbar.report.failures import Failure, failures
 from busbar.report.fleet import Fleet, of_outcomes
-from busbar.report.headline import Headline, headline
+from busbar.report.headline import Headline, headline, of_news
 from busbar.report.news import News
 from busbar.report.rows import Namer, namer
 from busbar.report.scale import number
@@ -74,6 +74,8 @@ def page_of(
 ) -> Page:
     """Return the overview of one run; ``before`` is the run that tells what is new."""
     run = frame.run
+    if run.verdict is Verdict.UNJUDGED and of_news(news):  # as busbar history changes says
+        run = replace(run, verdict=Verdict.DEGRADED)
     name = namer(run.outcomes)
     found = failures(run, name, scheduled=frame.scheduled)
     of_checks = {

@@ -214,6 +214,11 @@ def test_changes_and_what_differed_then(tmp_path: Path) -> None:
         "lock.libfabric 2.0 -&gt; 2.2",  # the mark in the picture
     ):
         assert words in shown
+    assert "is below its band" in shown  # not that nothing is slower
+    unjudged = replace(snapshot(tmp_path, []), verdict=Verdict.UNJUDGED)
+    nothing = with_history(unjudged)
+    assert nothing.run.verdict is Verdict.DEGRADED
+    assert nothing.headline.text.startswith("node n1: busbw all_reduce 256 MiB 18.0% lower")
     assert "driver unchanged" not in shown
     assert shown.index("What changed") < shown.index('id="checks"')
 
