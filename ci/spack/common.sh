@@ -27,6 +27,12 @@ spack_for() { # ENV ARGUMENT...
     fi
 }
 
+require_pinned_spack() { # ends unless Spack is that of the committed locks, whose hashes another one writes differently
+    # shellcheck source=/dev/null # assignments only
+    . ci/spack/pins.env
+    [[ $(spack --version) == *"$SPACK_COMMIT"* ]] || die "this is Spack $(spack --version), but the locks are of $SPACK_COMMIT; unset SPACK_ROOT and SPACK_VERSION"
+}
+
 system_of() { # ENV: prints the operating system of its manifest; nothing if it includes none
     sed -nE 's|.*_families/spack/systems/([^/ ]+)$|\1|p' "$1/spack.yaml"
 }

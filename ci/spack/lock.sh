@@ -5,10 +5,8 @@
 set -euo pipefail
 # shellcheck source=ci/spack/common.sh
 . "$(dirname "$0")/common.sh"
-# shellcheck source=/dev/null # assignments only
-. ci/spack/pins.env
 
-[[ $(spack --version) == *"$SPACK_COMMIT"* ]] || die "this is Spack $(spack --version), but the locks are of $SPACK_COMMIT; unset SPACK_ROOT and SPACK_VERSION"
+require_pinned_spack
 solved=$(environments --solved "$@") derived=$(environments --derived "$@")
 for name in $solved; do
     start=$SECONDS

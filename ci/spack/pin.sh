@@ -5,6 +5,7 @@ set -euo pipefail
 # shellcheck source=ci/spack/common.sh
 . "$(dirname "$0")/common.sh"
 
+require_pinned_spack
 mapfile -t solved < <(environments --solved)
 spack_for site/_stacks/host python ci/spack/rehash.py "${solved[@]/#/site/_stacks/}" ci/images/small
 "${locks[@]}" record --sources "${solved[@]}"
