@@ -29,7 +29,7 @@ from busbar.terminal import stdout
 from busbar.verdict import exit_status
 
 _ID = re.compile(r"[0-9]{1,18}(?:[_+][0-9]{1,9})?")
-"""Of a process, a job, a task of an array, or a part of a heterogeneous job."""
+"""Of a process, a job, a task of an array, or a component of a heterogeneous job."""
 _COST = 0.01
 """CPUs that the collector of --watch may use in the mean."""
 _MOST_LINE = 1 << 16
@@ -102,10 +102,13 @@ def _target(args: argparse.Namespace) -> tuple[list[str], str, list[int], str]:
     name = " ".join(args.jobs)
     lines = Slurm.show_job(name).splitlines() if len(args.jobs) == 1 else []
     running = [line for line in lines if value_of(line, "JobState") == "RUNNING"]
-    if len(running) > 1:
-        what = f"{len(running)} tasks or parts of job {name} run"
-        hint = f"name one, such as {name}_1 of an array or {name}+1 of a heterogeneous job"
+    if any(value_of(line, "HetJobId") for line in running):
+        what = f"job {name} is heterogeneous: a step has the nodes of one component only"
+        hint = "name its nodes instead: busbar job --nodelist NODES"
         raise BusbarError(what, where="JOB", hint=hint)
+    if len(running) > 1:
+        what = f"{len(running)} tasks of array {name} run"
+        raise BusbarError(what, where="JOB", hint=f"name one, such as {name}_1")
     for line in running:
         hosts = nodes or expand(value_of(line, "NodeList"), f"job {name}")
         return hosts, value_of(line, "JobId"), [], name

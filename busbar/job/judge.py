@@ -19,7 +19,7 @@ from busbar.job.rules_ports import JobPort
 from busbar.job.sample import NodeSample, ranks_of
 from busbar.slurm.hostlist import natural
 from busbar.verdict import Verdict
-from busbar.words import counted
+from busbar.words import counted, grouped, names_text
 
 _PROVEN: Sequence[Rule] = (
     *(rules_host.stopped, rules_host.full, rules_gpu.kernel_errors, rules_host.quota),
@@ -149,7 +149,8 @@ def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
 
 
 def _unseen(nodes: Sequence[NodeSample]) -> list[str]:
-    said = [f"{node.node}: {each}" for node in nodes for each in node.problems]
+    rows = grouped((each, node.node) for node in nodes for each in node.problems)
+    said = [f"{names_text(hosts)}: {each}" for each, hosts in rows.items()]
     unread = sum(each.libraries is None for node in nodes for each in node.processes)
     if unread:
         said.append(f"memory maps of {counted(unread, 'process')}: only their user may read them")

@@ -221,6 +221,27 @@ def ranks_of(sign: Path, count: int, seconds: float) -> dict[int, int]:
     return found
 
 
+def spinning(stack: ExitStack, count: int = 1) -> list[int]:
+    """Start programs that use a CPU each."""
+    found = []
+    for _ in range(count):
+        spin = stack.enter_context(subprocess.Popen([sys.executable, "-c", SPIN]))
+        stack.callback(spin.kill)
+        found.append(spin.pid)
+    return found
+
+
+def limited(stack: ExitStack, pids: Sequence[int], file: str, value: str) -> None:
+    """Put processes into a control group with a limit; all leave it at the end."""
+    group = stack.enter_context(cgroup("limit", file.partition(".")[0]))
+    if group.parent.name == "cpu":
+        (group / "cpu.shares").write_text(SHARES)
+    (group / file).write_text(value)
+    for pid in pids:
+        (group / "cgroup.procs").write_text(str(pid))
+    stack.callback((group.parent / "cgroup.procs").write_text, str(pids[0]))
+
+
 @contextmanager
 def faulty(kind: Kind, odd: int, pids: dict[int, int], sign: Path, net: Network) -> Iterator[None]:
     """Put the fault in while the block runs."""
@@ -232,35 +253,18 @@ def faulty(kind: Kind, odd: int, pids: dict[int, int], sign: Path, net: Network)
         elif kind.name == "half_core":
             for rank, each in pids.items():
                 os.sched_setaffinity(each, {rank % 2})
-            spin = stack.enter_context(subprocess.Popen([sys.executable, "-c", SPIN]))
-            os.sched_setaffinity(spin.pid, {odd % 2})
-            stack.callback(spin.kill)
+            os.sched_setaffinity(spinning(stack)[0], {odd % 2})
         elif kind.name == "quota":
-            group = stack.enter_context(cgroup("quota"))
-            (group / "cpu.shares").write_text(SHARES)
-            (group / "cpu.cfs_quota_us").write_text("20000")
-            (group / "cgroup.procs").write_text(str(pid))
-            stack.callback((group.parent / "cgroup.procs").write_text, str(pid))
+            limited(stack, [pid], "cpu.cfs_quota_us", "20000")
         elif kind.name == "full_group":
-            group = stack.enter_context(cgroup("group"))
-            (group / "cpu.shares").write_text(SHARES)
-            (group / "cpu.cfs_quota_us").write_text("100000")
-            (group / "cgroup.procs").write_text(str(pid))
-            stack.callback((group.parent / "cgroup.procs").write_text, str(pid))
-            for _ in range(4):
-                spin = stack.enter_context(subprocess.Popen([sys.executable, "-c", SPIN]))
-                stack.callback(spin.kill)
-                (group / "cgroup.procs").write_text(str(spin.pid))
+            limited(stack, [pid, *spinning(stack, 4)], "cpu.cfs_quota_us", "100000")
         elif kind.name == "same_cpu":
             for each in pids.values():
                 os.sched_setaffinity(each, {odd % 2})
         elif kind.name == "slow_disk":
-            group = stack.enter_context(cgroup("disk", "blkio"))
             disk = os.stat(sign.parent).st_dev
             limit = f"{os.major(disk)}:{os.minor(disk)} 200000"
-            (group / "blkio.throttle.read_bps_device").write_text(limit)
-            (group / "cgroup.procs").write_text(str(pid))
-            stack.callback((group.parent / "cgroup.procs").write_text, str(pid))
+            limited(stack, [pid], "blkio.throttle.read_bps_device", limit)
         elif kind.name == "slow_link":
             net.shape(odd + 1, "20mbit")
             stack.callback(net.free, odd + 1)

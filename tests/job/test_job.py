@@ -24,6 +24,7 @@ from busbar.job.node.collect import documents, in_parts
 from busbar.job.nodes import commands_of
 from busbar.job.sample import NodeSample, Process, read_sample
 from busbar.report.job import job_metrics
+from busbar.slurm.client import Slurm
 from busbar.verdict import Verdict
 from tests.cases import cases
 from tests.gpu.job_faults import judged
@@ -282,6 +283,28 @@ def test_no_such_job(word: str, capsys: pytest.CaptureFixture[str]) -> None:
         status = int(str(end.code))
     assert status == 2
     assert not hidden(capsys.readouterr().err)
+
+
+ONE = "JobId=5 {}JobState=RUNNING NodeList=n1"
+
+
+@cases(
+    ("shown", "text"),
+    [
+        ([ONE.format("ArrayTaskId=1 "), ONE.format("ArrayTaskId=2 ")], "2 tasks of array 4711"),
+        ([ONE.format("HetJobId=4711 HetJobOffset=0 ")], "--nodelist"),
+        (["JobId=5 JobState=PENDING NodeList="], "Slurm says PENDING"),
+    ],
+)
+def test_jobs_that_are_several(
+    shown: list[str],
+    text: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Slurm, "show_job", staticmethod(lambda _: "\n".join(shown)))
+    assert main(["job", "4711_3" if "PENDING" in text else "4711"]) == 2
+    assert text in capsys.readouterr().err
 
 
 def test_srun_may_mix_the_lines_of_nodes() -> None:
