@@ -36,7 +36,7 @@ PLACES = [
     (site, partition.name)
     for site in SITES
     for partition in site.partitions
-    if site.node_type(partition.name).gpus
+    if (gpus := site.node_type(partition.name).gpus) and gpus.count > 1
 ]
 Row = tuple[object, ...]
 
