@@ -139,7 +139,8 @@ def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
             alike.add(_speed(site, across=across))
         # A cloud's instance is known by its name alone: others have the same GPUs.
         known = bool(instances) or site.proof != "none" or not ships(site)
-        whole = node.gpus is not None and most == node.gpus.count
+        # One GPU a node says nothing of the network between them.
+        whole = node.gpus is not None and most == node.gpus.count > across
         if instances or (not node.instance_type and (known or whole)):
             fitting.append(site)
     own = [site for site in fitting if not ships(site)]

@@ -19,7 +19,7 @@ from busbar.program import call
 from busbar.slurm.steps import srun
 
 _PROGRAM = "busbar.job.node.collect"
-_IMPORT = re.compile(r"(?m)^from (busbar[.\w]*) import (\([^)]*\)|.*)")
+_IMPORT = re.compile(r"(?m)^from (?P<module>busbar[.\w]*) import (?P<names>\([^)]*\)|.*)")
 _ROOT = Path(__file__).parents[2]
 _LOADER = """\
 import base64, sys, types, zlib

@@ -125,13 +125,13 @@ def _calls(rank: LiveRank) -> tuple[Counter[str], str]:
     """
     calls: Counter[str] = Counter()
     last = ""
-    for row in _STACK.finditer(rank.main.stack):
-        if "_bootstrap (threading.py" not in row["frames"]:
-            frames = row["frames"].split(";")
+    for stack in _STACK.finditer(rank.main.stack):
+        if "_bootstrap (threading.py" not in stack["frames"]:
+            frames = stack["frames"].split(";")
             rows = (frame.partition(" (") for frame in frames)
             names = (name for name, _, file in rows if not _LIBRARY.match(file))
             last = " < ".join(frames[:-5:-1])
-            calls[next(filter(_TALKS.search, names), "")] += int(row["count"])
+            calls[next(filter(_TALKS.search, names), "")] += int(stack["count"])
     return calls, last
 
 

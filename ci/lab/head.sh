@@ -75,7 +75,7 @@ for n in $(seq "$nodes"); do
     fi
     (
         for group in "${groups[@]}"; do echo "$BASHPID" >"$group/cgroup.procs"; done
-        exec unshare --net --pid --mount --uts --ipc "${own[@]}" --fork --kill-child --mount-proc "$here/node.sh" "$dir" "n$n" "$nics"
+        exec unshare --net --pid --mount --uts --ipc "${own[@]}" --fork --kill-child --mount-proc "$here/node.sh" "$dir" "n$n"
     ) >"$dir/log/n$n" 2>&1 &
     parent=$!
     node=

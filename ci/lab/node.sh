@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# node.sh DIR NAME NICS: the first process of a node; starts its sshd and slurmd with its own host name and /dev/shm, and reaps orphans.
+# node.sh DIR NAME: the first process of a node; starts its sshd and slurmd with its own host name and /dev/shm, and reaps orphans.
 set -euo pipefail
-dir=$1 name=$2 nics=$3
+dir=$1 name=$2
 hostname "$name"
 mount -t tmpfs -o size=512m tmpfs /dev/shm
 # With the NICs of this node: UCX reads their names there, and a sweep their counters.

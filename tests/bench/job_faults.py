@@ -242,6 +242,10 @@ def limited(stack: ExitStack, pids: Sequence[int], file: str, value: str) -> Non
     stack.callback((group.parent / "cgroup.procs").write_text, str(pids[0]))
 
 
+QUOTAS = {"quota": (0, "20000"), "full_group": (4, "100000")}
+"""Busy programs beside the rank in its group, and the CPU time of the group in 100 ms."""
+
+
 @contextmanager
 def faulty(kind: Kind, odd: int, pids: dict[int, int], sign: Path, net: Network) -> Iterator[None]:
     """Put the fault in while the block runs."""
@@ -254,10 +258,9 @@ def faulty(kind: Kind, odd: int, pids: dict[int, int], sign: Path, net: Network)
             for rank, each in pids.items():
                 os.sched_setaffinity(each, {rank % 2})
             os.sched_setaffinity(spinning(stack)[0], {odd % 2})
-        elif kind.name == "quota":
-            limited(stack, [pid], "cpu.cfs_quota_us", "20000")
-        elif kind.name == "full_group":
-            limited(stack, [pid, *spinning(stack, 4)], "cpu.cfs_quota_us", "100000")
+        elif kind.name in QUOTAS:
+            others, quota_us = QUOTAS[kind.name]
+            limited(stack, [pid, *spinning(stack, others)], "cpu.cfs_quota_us", quota_us)
         elif kind.name == "same_cpu":
             for each in pids.values():
                 os.sched_setaffinity(each, {odd % 2})

@@ -34,6 +34,7 @@ OF_RUNS = ("busbar history compare", "busbar history changes")
 """Take earlier runs; the tutorial has some."""
 ELSEWHERE = re.compile(
     r"make |spack |NCCL_DEBUG=|reframe .*(?: -r$)|[a-z]+: |check  |pt2pt |xccl "
+    "|mkdir 4711|sacct |srun |sh -c 'journalctl"
 )
 """Of others, or output."""
 SLOW_LOG = ROOT / "tests/data/h20-roce/all_reduce_2x8_before.log"
@@ -56,7 +57,9 @@ def of_this_machine(line: str, directory: Path, site: str) -> str:
 def test_each_command_works(page: str, tmp_path: Path) -> None:
     for name in ("site", "tests", "reframe_checks"):
         (tmp_path / name).symlink_to(ROOT / name)
-    (tmp_path / "slow.log").symlink_to(SLOW_LOG)
+    (tmp_path / "4711").mkdir()
+    for name in ("slow.log", "4711/slurm-4711.out"):
+        (tmp_path / name).symlink_to(SLOW_LOG)
     site = "alpha" if any("site detect" in line for line in lines(page)) else "h200x4"
     script = ["set -e"]
     for shown in lines(page):

@@ -182,12 +182,28 @@ def test_hostile_names(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\nall is well" not in shown
 
 
+SAMPLES = {
+    "few_threads.json",
+    "foreign_process.json",
+    "healthy.json",
+    "healthy.recorder.json",
+    "healthy_compute.json",
+    "host_stall.json",
+    "late_rank.json",
+    "late_rank.recorder.json",
+    "mismatch.json",
+    "mismatch.recorder.json",
+    "one_core.json",
+    "p2p_off.json",
+}
+
+
 def test_jobs_on_two_gpus() -> None:
     """Samples of 2 H100: tests/gpu/job_faults.sh made them, each with one fault or none.
 
     For those with ``recorder`` in their name PyTorch's flight recorder was asked as well.
     """
-    assert len([*DATA.iterdir()]) == 12
+    assert {path.name for path in DATA.iterdir()} == SAMPLES
     table = judged(DATA)
     assert "7 of 7 faults named, 0 healthy jobs accused" in table
     assert "WRONG" not in table

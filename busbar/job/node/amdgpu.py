@@ -12,7 +12,7 @@ from busbar.gate import sysfs
 from busbar.parse import numbers
 
 _CLOCK = re.compile(r"(?P<mhz>\d{1,6})Mhz \*", re.IGNORECASE)
-_PROPERTY = re.compile(r"(?m)^(location_id|domain) (\d{1,10})$")
+_PROPERTY = re.compile(r"(?m)^(?P<name>location_id|domain) (?P<value>\d{1,10})$")
 _METRICS = (1, 3)
 """The format of `gpu_metrics` that says why a clock is low, in the same bits for all GPUs."""
 _STATUS = slice(112, 120)
