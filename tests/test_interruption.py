@@ -106,6 +106,8 @@ def in_set_up(tmp_path: Path) -> Run:
     path = f"{tools}:{os.environ['PATH']}"
     run = Run(tmp_path / "out", [], {"PATH": path})
     run.wait_for(lambda run: any("sleep 600" in line for line in run.left()))
+    # The tools of the machine run while modules are imported, before the run begins.
+    run.wait_for(lambda run: (run.output / ".lock").exists())
     return run
 
 
