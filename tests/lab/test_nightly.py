@@ -105,6 +105,7 @@ def test_a_bad_node_does_not_fail_the_others(lab: Path, site: Path, tmp_path: Pa
     assert Path(document["report"]).is_file(), night.stderr
 
 
+ANSWERS_S = 120
 ACTIONS = """
 nodes:
   commands:
@@ -149,10 +150,16 @@ def test_a_night_drains_a_node_and_its_record_resumes_it(
         assert f"{BAD}: resume: ran {program}" in shown.stderr
         record = json.loads(shown.stdout)["nodes"][0]
         assert [each["action"] for each in record["taken"]] == ["drain", "resume"]
-        assert _on_head(lab, tmp_path, *states).stdout.startswith("idle|")
+        # A resumed node is "idle*" until it has answered the controller.
+        until = time.monotonic() + ANSWERS_S
+        while (state := _on_head(lab, tmp_path, *states).stdout).startswith("idle*"):
+            assert time.monotonic() < until, state
+            time.sleep(0.5)
+        assert state.startswith("idle|")
     finally:
         subprocess.run([LAB / "run", "-n", BAD, lab, "umount", tmp_path / "scratch"], check=False)
-        _on_head(lab, tmp_path, "scontrol", "update", f"NodeName={BAD}", "State=RESUME")
+        if "drain" in _on_head(lab, tmp_path, *states).stdout:
+            _on_head(lab, tmp_path, "scontrol", "update", f"NodeName={BAD}", "State=RESUME")
 
 
 def test_two_nights_never_overlap(lab: Path, tmp_path: Path) -> None:
