@@ -108,6 +108,7 @@ def in_set_up(tmp_path: Path) -> Run:
     run.wait_for(lambda run: any("sleep 600" in line for line in run.left()))
     # The tools of the machine run while modules are imported, before the run begins.
     run.wait_for(lambda run: (run.output / ".lock").exists())
+    time.sleep(0.5)
     return run
 
 

@@ -29,7 +29,6 @@ DIRECTORIES["trio"] = ROOT / "tests/data/sites/trio"
 
 LIKE = {
     "dgx-h100": ("a100x4-hdr100", "dgx-b200", "dgx-h200", "hgx-a100"),
-    "gh200x4-slingshot": ("a100x4-slingshot",),
     "gcp-a4": (
         "dgx-b300",
         "gb300-nvl72",

@@ -63,7 +63,10 @@ def spoil(out: torch.Tensor, before: torch.Tensor) -> None:
 
 def other_messages(out: torch.Tensor, call: int) -> None:
     """Write the result to ``FAULT_FILE``, or take what an earlier run has written."""
-    with open(f"{os.environ['FAULT_FILE']}.{dist.get_rank()}.{call}", FILE_MODE[FAULT]) as file:
+    name = f"{os.environ['FAULT_FILE']}.{dist.get_rank()}.{call}"
+    if FAULT == "replay" and not os.path.exists(name):
+        return  # how many results are verified is a matter of time
+    with open(name, FILE_MODE[FAULT]) as file:
         if FAULT == "record":
             torch.save(out, file)
         else:
