@@ -56,10 +56,13 @@ def _rates(rank: LiveRank) -> dict[str, float]:
 
 
 def moves(job: LiveJob) -> bool:
-    """Return whether data waited in a socket between ranks, or an RDMA port carries data."""
+    """Return whether data came and went in a socket between ranks, or an RDMA port carries data.
+
+    What is unread at every look may be what nobody reads any more.
+    """
     ports = (rate for node in job.nodes for rate in node.ports.get("rdma", {}).values())
-    waits = any(p.queued or p.unread for p in _paths(job))
-    return waits or max(ports, default=0.0) >= LIMIT.moved_bytes_per_s
+    flows = any((p.queued or p.unread) and p.unread < 1 for p in _paths(job))
+    return flows or max(ports, default=0.0) >= LIMIT.moved_bytes_per_s
 
 
 def _segments(job: LiveJob, rank: LiveRank) -> set[str]:

@@ -131,6 +131,15 @@ def test_the_rank_that_differs(cause: str, odd: Any, rest: Any, ranks: list[int]
     assert answer.verdict is not Verdict.PASS
 
 
+@cases(("looks", "verdict"), [(10, Verdict.UNKNOWN), (4, Verdict.PASS)])
+def test_what_nobody_reads_is_no_exchange(looks: int, verdict: Verdict) -> None:
+    """Bytes that are unread at all of ten looks may wait for a rank that hangs."""
+    rows = [process(rank) for rank in range(RANKS)]
+    ends = ("10.0.0.1:1", "10.0.0.2:2")
+    sockets = ((rows[0].pid, *ends, 10, 0, 0), (rows[1].pid, *reversed(ends), 10, 0, looks))
+    assert judge("1", [node(*rows, sockets=sockets)]).verdict is verdict
+
+
 @cases(
     ("fields", "verdict"),
     [
