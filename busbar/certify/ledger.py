@@ -230,7 +230,7 @@ class Ledger:
 
     @property
     def places(self) -> dict[str, str]:
-        """What sweeps accuse since the last repair that is no node, such as uplinks of a leaf."""
+        """Everything but nodes that sweeps accused since the last repair, such as leaf uplinks."""
         last = max(
             (n for n, each in enumerate(self.kept) if each.run.kind == "repaired"), default=0
         )

@@ -44,7 +44,7 @@ class PairRate:
     lost: str
     """Why the pass did not come to its end; empty if it did."""
     clock_ratio: FiniteFloat = 1
-    """The clock of the rate over that of the kernel."""
+    """Seconds by the clock that gave the rate, per second of the kernel's clock."""
     segments: int = 0
     """What TCP of the node sent in this time, and what of it again."""
     resent: int = 0

@@ -167,7 +167,7 @@ class SweepRunner:
         self._grown: Mapping[str, Mapping[str, int]] = {}
 
     def prepare(self, *, resume: bool) -> None:
-        """Write the plan, or load that of the sweep to resume."""
+        """Write the plan, or load the plan of the sweep to resume."""
         if resume:
             self._plan = self._store.resume()
             left = {node for row in self._plan for node in (row.a, row.b)}

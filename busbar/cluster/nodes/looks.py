@@ -100,7 +100,7 @@ def _ends(name: str, nodes: Collection[str]) -> Sequence[str]:
 
 
 def _of_checks(document: CheckDocument) -> NodeLook:
-    """Return what checks found. What most nodes fail is no fault of one of them."""
+    """Return what checks found. Do not blame a node for what most nodes fail."""
     rows = grouped(
         (outcome.check, (hostnames(row.where), row))
         for outcome in of_document(document).outcomes

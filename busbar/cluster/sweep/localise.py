@@ -76,7 +76,7 @@ class Pairs:
     def once(self) -> Pairs:
         """Return one reading per pair of ends, the (upper) median of its readings.
 
-        A slow link that was measured again and again is no evidence against its ends.
+        A slow link that was measured repeatedly does not count against its ends.
         """
         links = links_of(self)
         order = np.lexsort((self.rate, links))

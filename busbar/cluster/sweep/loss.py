@@ -77,7 +77,7 @@ def lossy(rows: Iterable[MeasuredPair]) -> Loss:
 def with_loss(accused: Iterable[Accusation], lossy: Sequence[Accusation]) -> list[Accusation]:
     """Add the nodes that lose packets: one that is slow has both in its evidence.
 
-    After a loss a connection of TCP is slow for seconds, which is no fault of that link.
+    A TCP connection stays slow for seconds after a loss. Its link is not to blame for that.
     """
     of = {one.id: one for one in lossy}
     found = [

@@ -35,7 +35,7 @@ _HALF = 0.5  # lab: by how much less inner pairs must be slow than crossing ones
 
 @dataclass(frozen=True)
 class Uplink:
-    """The slow uplinks of a leaf, or the path between two leaves if there are no others."""
+    """The slow uplinks of a leaf, or the path between the only two leaves."""
 
     leaves: tuple[int, ...]
 
