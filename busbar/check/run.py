@@ -6,10 +6,9 @@ from __future__ import annotations
 import re
 import shutil
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,6 @@ from busbar.check.processes import Interruption
 from busbar.check.progress import Progress, Step, cases_of, step_of
 from busbar.check.reframe import ReFrame
 from busbar.data import CHECKS
-from busbar.engine.peers import doubtful, measured_nodes, outcomes_of_slow, series_of, slow_nodes
 from busbar.engine.repeat import confirmed, disagree, only_below_band, unconfirmed
 from busbar.engine.results import RESULTS_FILE, Outcome
 from busbar.errors import BusbarError
@@ -96,18 +94,15 @@ def run(
     again = plan.output / "reframe" / "again"
     shutil.rmtree(again, ignore_errors=True)  # of an earlier run
 
-    def repeated(name: str, places: _Repeated, why: str) -> Iterator[_Found]:
-        for number, ((nodes, *within), checks) in enumerate(places.items()):
-            progress(Step(f"again: {why}", counts=False))
-            output = again / f"{name}-{number}"
-            more = replace(plan, output=output, nodes=nodes, within=(within[0], within[1]))
-            yield _repeat(more, checks, progress, interruption)
-
     found = _run_once(plan, progress, reframe, interruption)
     confirmations: set[tuple[str, ...]] = set()
     for attempt in range(1, plan.retries + 2 if plan.retries else 1):
-        low = _below_band(plan, found, last=attempt > plan.retries)
-        for repeats in repeated(f"{attempt}", low, "readings below their band"):
+        places = _below_band(plan, found, last=attempt > plan.retries)
+        for number, ((nodes, *within), checks) in enumerate(places.items()):
+            progress(Step("again: readings below their band", counts=False))
+            output = again / f"{attempt}-{number}"
+            more = replace(plan, output=output, nodes=nodes, within=(within[0], within[1]))
+            repeats = _repeat(more, checks, progress, interruption)
             found = _merged(found, repeats)
             confirmations |= _ended(repeats).keys()
     if interruption.name and plan.retries:
@@ -117,17 +112,7 @@ def run(
             else (case, outcome)
             for case, outcome in found
         ]
-    confirms = bool(plan.sweep and plan.retries)
-    again_measured: set[str] = set()
-    for attempt in range(1, _CONFIRMATIONS + 1 if confirms else 1):
-        suspects = _suspects(plan, [outcome for _, outcome in found], first=attempt == 1)
-        for repeats in repeated(f"peers-{attempt}", suspects, "nodes below the fastest"):
-            found += repeats
-            again_measured |= measured_nodes(outcome for _, outcome in repeats)
-    outcomes = [outcome for _, outcome in found]
-    if interruption.name:  # the repetitions have not come to their end
-        again_measured.clear()
-    return [*outcomes, *outcomes_of_slow(outcomes, again_measured if confirms else None)]
+    return [outcome for _, outcome in found]
 
 
 def _below_band(plan: RunPlan, found: _Found, *, last: bool) -> _Repeated:
@@ -141,32 +126,6 @@ def _below_band(plan: RunPlan, found: _Found, *, last: bool) -> _Repeated:
             nodes = "" if plan.sweep else outcome.nodes
             places[nodes, case["partition"], case["environ"]].append((_name(case), place))
     return places
-
-
-_CONFIRMATIONS = 4
-"""How often nodes that are far below the fastest are measured again, at most: once if that makes
-clear which of them are slow. The best reading counts."""
-
-
-def _suspects(plan: RunPlan, outcomes: Sequence[Outcome], *, first: bool) -> _Repeated:
-    """Return what to measure again: doubtful nodes with fast ones."""
-    suspects: _Repeated = defaultdict(list)
-    for series, readings in series_of(outcomes).items():
-        nodes = doubtful(readings)
-        if not first and {*nodes} <= {slow.node for slow in slow_nodes(readings)}:
-            continue
-        fast = sorted(readings, key=lambda reading: -reading.value)
-        partners = dict.fromkeys(n for each in fast for n in each.nodes if n not in nodes)
-        # With one partner each, they are measured at the same time.
-        for node, partner in zip(nodes, cycle(partners)):
-            pair = len(fast[0].nodes) > 1
-            place = NodePlace(
-                series.partition, tuple(sorted((node, partner))) if pair else (node,)
-            )
-            suspects[plan.nodes, series.partition, series.environment].append(
-                (series.check, place)
-            )
-    return {key: list(dict.fromkeys(places)) for key, places in suspects.items()}
 
 
 def _repeat(

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
-import random
 import shutil
 import subprocess
 import sys
@@ -24,20 +22,6 @@ PAIRS = ("-c", CHECKS / "fabric_ucx.py", "-n", "fabric_ucx_nodes")
 LINKS = ("-c", CHECKS / "link_matrix.py", "-n", "link_matrix_nodes")
 
 
-RANDOM = random.Random()  # noqa: S311 - which link is slow is no secret
-NODES = ("n1", "n2", "n3", "n4")
-TRIALS = int(os.environ.get("BUSBAR_SWEEP_TRIALS", "2"))
-"""With a slow link, and as many without; 20 for a proof."""
-
-
-@pytest.fixture
-def slow_node(lab: Path) -> Iterator[str]:
-    """A node whose link is slow in both directions, but not slower than others under load."""
-    subprocess.run([LAB / "shape", lab, "n2", "1500mbit"], check=True)
-    yield "n2"
-    subprocess.run([LAB / "shape", lab, "n2", "none"], check=True)
-
-
 @pytest.fixture
 def drained(cluster: Cluster) -> Iterator[str]:  # noqa: F811 - the fixture
     """A node that an administrator has drained."""
@@ -46,45 +30,18 @@ def drained(cluster: Cluster) -> Iterator[str]:  # noqa: F811 - the fixture
     cluster.control("scontrol", "update", "NodeName=n4", "State=RESUME")
 
 
-def test_the_slow_node_is_named_and_the_drained_one_is_listed(
+def test_the_drained_node_is_listed(
     cluster: Cluster,  # noqa: F811 - the fixture
-    slow_node: str,
     drained: str,
     tmp_path: Path,
 ) -> None:
-    """All pairs of the three other nodes; the healthy ones have slow readings, too."""
+    """All pairs of the three other nodes, whose site says nothing of their network."""
     status, document = cluster.check(tmp_path, "srun", *LINKS, "--nodelist", "all")
-    accused = {row["where"] for row in document["results"] if row["verdict"] == "degraded"}
-    assert (status, accused) == (1, {slow_node}), messages(document)
+    assert status == 3, messages(document)
     assert document["coverage"] == f"3 of 4 nodes tested, 1 cannot be: {drained} drained (bad fan)"
     places = {row["where"] for row in document["results"] if row["verdict"] == "unjudged"}
     assert {",".join(sorted(place.split(","))) for place in places} == {"n1,n2", "n2,n3", "n1,n3"}
     assert {row["partition"] for row in document["results"]} == {"lab"}
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("trial", range(TRIALS))
-@pytest.mark.parametrize("kind", ["slow", "none"])
-def test_a_link_of_any_rate_is_named_and_nothing_else(
-    cluster: Cluster,  # noqa: F811 - the fixture
-    tmp_path: Path,
-    kind: str,
-    trial: int,
-) -> None:
-    """Chosen at random. ``pytest -rP`` prints what was chosen and found."""
-    rates = {RANDOM.choice(NODES): RANDOM.randint(100, 2000)} if kind == "slow" else {}
-    for node, rate in rates.items():
-        subprocess.run([LAB / "shape", cluster.lab, node, f"{rate}mbit"], check=True)
-    try:
-        _, document = cluster.check(tmp_path, "srun", *LINKS, "--nodelist", "all")
-    finally:
-        for node in rates:
-            subprocess.run([LAB / "shape", cluster.lab, node, "none"], check=True)
-    accused = {row["where"] for row in document["results"] if row["verdict"] == "degraded"}
-    load = os.getloadavg()[0]
-    print(f"trial {rates} Mbit/s: {document['verdict']} {accused}, load {load:.1f}")  # noqa: T201
-    assert accused == set(rates), messages(document)
-    assert document["coverage"] == "4 of 4 nodes tested"
 
 
 def test_the_head_detects_the_site_of_the_cluster(
