@@ -58,6 +58,4 @@ def test_what_busbar_starts_of_itself_imports_nothing_of_the_working_directory()
     assert PYTHON[1:] == ("-P", "-m")
     sources = [path for top in TOPS for path in (ROOT / top).rglob("*.py")]
     texts = {str(path.relative_to(ROOT)): path.read_text() for path in sources}
-    started = {name for name, text in texts.items() if '"-m", "busbar' in text}
-    assert started == {"reframe_checks/sweep.py"}
-    assert '"-P", "-m", "busbar"' in texts["reframe_checks/sweep.py"]
+    assert not {name for name, text in texts.items() if '"-m", "busbar' in text}
