@@ -195,7 +195,7 @@ class Collector:
         if name is None or (crosses and len(run.paths) < MOST_PATHS):
             path = nccl_log.parse_net_path(line[start : start + 512]) if crosses else None
             if path:
-                name = f"NET/{path.network}" + ("/GDRDMA" if path.gdr else "")
+                name = path.way
                 if path not in run.paths and len(run.paths) < MOST_PATHS:
                     run.paths[path] = self.runs.evidence(number, line)
             elif crosses:

@@ -120,21 +120,11 @@ def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
     site without proof: it is taken only if all GPUs of its nodes ran, and if no other known site
     has these GPUs with other links or, for a run over several nodes, another network.
     """
-    models = gpu_models(facts)
-    instances = {v for v in facts.values("ofi.topology", "instance") if v}
-    if len(models) > 1 or not (models or instances):
-        return None
+    instances, across = _instances(facts), (nodes or 1) > 1
     most = max(ranks_per_host(facts).values(), default=0)
-    across = (nodes or 1) > 1
     fitting, alike = [], set()
-    for site in filter(None, (_loaded(find(name)) for name in names())):
+    for site in sites_like(facts, nodes):
         node = site.node_type()
-        if models and (not node.gpus or node.gpus.model not in models or most > node.gpus.count):
-            continue
-        if across and site.fabric is None and not node.nics:
-            continue
-        if instances and node.instance_type not in instances:
-            continue
         if ships(site):
             alike.add(_speed(site, across=across))
         # A cloud's instance is known by its name alone: others have the same GPUs.
@@ -147,6 +137,28 @@ def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
     if own or len(alike) > 1:
         return own[0] if len(own) == 1 else None
     return min(fitting, key=_gpu_count, default=None)
+
+
+def sites_like(facts: JobOutput, nodes: int | None) -> list[Site]:
+    """Return the known sites whose nodes have the GPUs, or are the instances, of the output."""
+    models, instances = gpu_models(facts), _instances(facts)
+    most = max(ranks_per_host(facts).values(), default=0)
+    if len(models) > 1 or not (models or instances):
+        return []
+    found = []
+    for site in filter(None, (_loaded(find(name)) for name in names())):
+        node = site.node_type()
+        if models and (not node.gpus or node.gpus.model not in models or most > node.gpus.count):
+            continue
+        if (nodes or 1) > 1 and site.fabric is None and not node.nics:
+            continue
+        if not instances or node.instance_type in instances:
+            found.append(site)
+    return found
+
+
+def _instances(facts: JobOutput) -> set[str]:
+    return {name for name in facts.values("ofi.topology", "instance") if name}
 
 
 def _speed(site: Site, *, across: bool) -> str:

@@ -78,8 +78,8 @@ def collective(site: Site, question: Question) -> Expectation:
 
     Each GPU has one rank. Without environment and profile, the environment of the site is that of
     the profile that the band asks for. Without an algorithm, a band measured on such GPUs comes
-    first, then the band of the fastest algorithm. Raises ``NoExpectation`` where no data supports
-    a band.
+    first, then that of the algorithm that the site's references name, then that of the fastest.
+    Raises ``NoExpectation`` where no data supports a band.
     """
     return _answer(site, question)[0]
 
@@ -118,6 +118,8 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
     if question.nodes == 1 or domain_nodes(setting.node) < sys.maxsize:
         candidates += [_of_band(setting, band, most) for band in _held(setting, sized)]
         candidates += _of_model(setting)
+    ran = _ran_when_healthy(setting)
+    candidates = [one for one in candidates if one.band or one.algo == ran] or candidates
     path = (*most.path, *_staging(setting))
     sources = _link_sources(setting)
     if not candidates:
@@ -151,6 +153,17 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
         outside=best.outside,
     )
     return expected, best
+
+
+def _ran_when_healthy(setting: _Setting) -> str | None:
+    """Return the algorithm that the references of the site name for such runs, if it is one."""
+    asked = setting.question
+    names = {
+        reference.algo
+        for reference in setting.site.references
+        if (reference.bench, reference.nodes) == (asked.bench, asked.nodes)
+    }
+    return names.pop() if len(names) == 1 else None
 
 
 def _setting(site: Site, question: Question) -> _Setting:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -23,12 +24,13 @@ from busbar.expect.lint_nodes import (
 from busbar.expect.model import fitted
 from busbar.expect.topology import domain_nodes
 from busbar.site.delivery import Delivery
-from busbar.site.family import Band, LinkKind
+from busbar.site.family import Band, LinkClass, LinkKind
 from busbar.site.links import Bundle
 from busbar.site.load import family, find, link_classes, load, read, shadowed
 from busbar.site.model import NodeType, Partition, Reference, Site
 from busbar.site.tuning import profiles
 
+_RDMA = frozenset({"verbs", "cxi", "efa"})
 _EXAMPLES: dict[LinkKind, str] = {
     "GPU": "nvlink or xgmi",
     "host": "pcie, nvlink-c2c or infinity-fabric-host",
@@ -106,7 +108,7 @@ def _nodes(site: Site) -> Iterator[Violation]:
         used += [(key, bundle.link_class, "host") for key, bundle in _host_bundles(node)]
         for key, link_class, place in used:
             if link_class not in classes:
-                hint = suggestion(link_class, sorted(classes))
+                hint = _meant(link_class, classes) or suggestion(link_class, sorted(classes))
                 yield (*base, *key), f"unknown link class {link_class!r}", hint
             elif (kind := classes[link_class].kind) not in (None, place):
                 rule = f"{link_class} is a {kind} link, but this key needs a {place} link"
@@ -115,6 +117,17 @@ def _nodes(site: Site) -> Iterator[Violation]:
         if {link_class for _, link_class, _ in used} <= classes.keys():
             places += uplink_violations(node, classes)
         yield from ((((*base, *key)), rule, hint) for key, rule, hint in places)
+
+
+def _meant(name: str, classes: Mapping[str, LinkClass]) -> str:
+    """Suggest the class whose source calls a link so, as HDR200 or NDR of InfiniBand."""
+    word = re.match("[a-z]+", name.casefold())
+    if word and not any(known.startswith(word[0]) for known in classes):
+        for called in (name, word[0]):
+            for known, link in classes.items():
+                if re.search(rf"\b{re.escape(called)}\b", link.source, re.IGNORECASE):
+                    return f"did you mean {known!r}?"
+    return ""
 
 
 def _host_bundles(node: NodeType) -> Iterator[tuple[Key, Bundle]]:
@@ -158,12 +171,18 @@ def _files(site: Site) -> Iterator[Violation]:
 def _fabric(site: Site) -> Iterator[Violation]:
     for index, partition in enumerate(site.partitions):
         node = site.node_types[partition.node_type]
-        if partition.nodes > domain_nodes(node) and not (site.fabric and node.nics):
+        lacks = [*(["fabric"] * (not site.fabric)), *(["its nics"] * (not node.nics))]
+        if partition.nodes > domain_nodes(node) and lacks:
             yield (
                 ("partitions", index, "nodes"),
-                "several nodes without a network between them",
-                "add fabric, and nics to the node type",
+                f"several nodes of type {partition.node_type} without a network between them",
+                f"add {' and '.join(lacks)}",
             )
+    classes = {nic.link_class for node in site.node_types.values() for nic in node.nics}
+    plain = {name for name in classes if name.startswith("eth-")}
+    if site.fabric and site.fabric.provider in _RDMA and classes and plain == classes:
+        rule = f"{site.fabric.provider} needs RDMA, and {', '.join(sorted(plain))} has none"
+        yield ("fabric", "provider"), rule, "correct provider, or the class of the NICs"
     rails = {
         nic.rail for node in site.node_types.values() for nic in node.nics if nic.rail is not None
     }

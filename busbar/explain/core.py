@@ -17,6 +17,7 @@ from busbar.engine.identify import (
     ranks_of,
     recognise_site,
     shown_engine,
+    sites_like,
 )
 from busbar.engine.inputs import named
 from busbar.engine.job_output import JobOutput
@@ -152,14 +153,16 @@ def _explanation(
     if judgement.waived and not outcome.is_problem:
         notes.append(_waived(judgement.waived[0]))
     if not judgement.banded and facts.readings and judgement.judged:
-        notes.append(Note("no-band", f"no band was applied: {judgement.why}"))
+        sites = [] if run.site else [site.name for site in sites_like(facts, nodes)]
+        hint = f"; give --site: such GPUs have {', '.join(sites)}" if sites else ""
+        notes.append(Note("no-band", f"no band was applied: {judgement.why}{hint}"))
     causes = _select(findings, outcome, context)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     return Explanation(
         files=tuple(facts.files),
         tool=facts.tool or next(iter(facts.reports), "") or _library(facts),
         step=facts.step,
-        version=facts.version or next(facts.values("nccl.version", "version"), None),
+        version=facts.version or (None if facts.tool else _version(facts)),
         ranks=ranks,
         nodes=nodes,
         readings=tuple(facts.readings),
@@ -196,6 +199,10 @@ def _library(facts: JobOutput) -> str:
     """Name the library whose messages the input has, for an input without a benchmark."""
     families = {kind.partition(".")[0] for kind in facts.messages}
     return next((name for each, name in _LIBRARIES.items() if each in families), UNKNOWN_TOOL)
+
+
+def _version(facts: JobOutput) -> str | None:
+    return next(facts.values("nccl.version", "version"), None)
 
 
 def _libraries(facts: JobOutput) -> tuple[str, ...]:

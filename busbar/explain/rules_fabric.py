@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from busbar.engine.identify import gpu_models
+from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Evidence
 from busbar.explain.catalog import cause
 from busbar.explain.rails import crossings
@@ -75,6 +76,11 @@ def provider_of(context: Context) -> str | None:
     return context.site.fabric.provider if context.site and context.site.fabric else None
 
 
+def _connections(facts: JobOutput, ways: Collection[str]) -> int:
+    """Count the connections by such ways, of which each end can print a line."""
+    return len({path.connection for path in facts.paths if path.way in ways})
+
+
 @cause("nccl-socket-fallback")
 def socket_fallback(context: Context) -> Finding | None:
     """Connections use NET/Socket, or it is the only network between nodes."""
@@ -92,7 +98,7 @@ def socket_fallback(context: Context) -> Finding | None:
     settings = [s for s in map(facts.setting, names) if s and s.value != "0"]
     lines = [facts.transport_lines[way] for way in used] or [networks[0].evidence]
     reasons = map(facts.first, ("nccl.ib-failed", "nccl.ib-none", "nccl.no-plugin"))
-    count = sum(facts.transports[way] for way in used) or "the"
+    count = _connections(facts, used) or "the"
     return degraded(f"{count} connections over TCP sockets", *settings, *lines, *reasons)
 
 
@@ -107,8 +113,8 @@ def gdr_off(context: Context) -> Finding | None:
         return None
     network = [w for w in facts.transports if w.startswith("NET/") and "Socket" not in w]
     plain = [w for w in network if not w.endswith("/GDRDMA")]
-    direct = sum(facts.transports[w] for w in network if w.endswith("/GDRDMA"))
-    staged = sum(facts.transports[w] for w in plain)
+    direct = _connections(facts, {*network} - {*plain})
+    staged = _connections(facts, plain)
     refused = facts.seen("ofi.gdr-off")
     adapters = [s for s in facts.seen("nccl.gdr-hca") if s["network"] != "Socket"]
     states = [*adapters, *facts.seen("nccl.gdr-gpu")]

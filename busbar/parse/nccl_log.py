@@ -37,6 +37,16 @@ class NetPath:
     device: int
     gdr: bool
 
+    @property
+    def way(self) -> str:
+        """Network and use of GPUDirect, as after ``via`` without the number of the device."""
+        return f"NET/{self.network}" + ("/GDRDMA" if self.gdr else "")
+
+    @property
+    def connection(self) -> tuple[int, int, int]:
+        """What the lines of both ends have in common."""
+        return self.channel, self.source, self.target
+
 
 PROCESS = re.compile(rb"(?P<host>[\w.-]{1,255}):(?P<pid>\d{1,18}):\d+ \[-?\d+\] (?:\S+ )?NCCL ")
 """``host:pid:tid [device]`` before a line."""

@@ -332,3 +332,12 @@ def test_every_answer_counts_what_was_fitted(
 )
 def test_what_the_command_refuses(line: str, text: str, busbar: Command) -> None:
     assert busbar.refuses(text, f"expect --site {line}").out == ""
+
+
+def test_the_algorithm_of_the_references() -> None:
+    """Two healthy nodes of H20 reach 195 GB/s by rings: that is no half of a tree."""
+    question = Question(bench="all_reduce", nodes=2, nbytes=GIB)
+    found = collective(sites.load("h20-roce"), question)
+    assert found.limit == 375
+    assert found.low < 195 * 0.9
+    assert verdict_on(found, 195) is Verdict.PASS

@@ -116,6 +116,22 @@ def test_efa(log: dict[str, Any], cause: str | None, new: bool) -> None:
     assert ids(found) == ({cause} if cause else set())
 
 
+def test_a_connection_has_two_ends() -> None:
+    """Each end prints a line; NCCL's version is not that of nccl-tests."""
+    ends = "".join(
+        f"node{end}:100{end}:9 [0] NCCL INFO Channel 0{channel}/0 : 0[0] -> 8[0] [{way}] via"
+        " NET/Socket/0\n"
+        for channel in (0, 1)
+        for end, way in enumerate(("send", "receive"))
+    )
+    table = nccl_table({1 << 30: 5.0}, ranks=16, nodes=2, gpu="NVIDIA H100 80GB HBM3")
+    found = run("node0:1000:9 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n", ends, table)
+    assert found.causes[0].summary == "2 connections over TCP sockets"
+    assert found.version is None
+    (note,) = [note for note in found.notes if note.id == "no-band"]
+    assert "give --site: such GPUs have dgx-h100, " in note.summary
+
+
 def test_efa_plugin_missing() -> None:
     log = "node0:1000:9 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so\n" + net(
         "Socket/0"

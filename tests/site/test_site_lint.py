@@ -89,6 +89,19 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
     "several nodes without network": (
         *("mi250x", "partitions[0].nodes", 2, "without a network between them"),
     ),
+    "a class by its generation": (
+        "dgx-h100",
+        "node_types.gpu.nics[0].class",
+        "ndr400",
+        "'ib-400g'?",
+    ),
+    "a class by another generation": (
+        *("dgx-h100", "node_types.gpu.nics[0].class", "hdr", "did you mean 'ib-200g'?"),
+    ),
+    "RDMA over plain Ethernet": (
+        *("gcp-a3-high", "fabric.provider", "verbs"),
+        "verbs needs RDMA, and eth-200g has none; correct provider",
+    ),
     "stack of another vendor": ("mi300x", "deliveries[0].stack", "cuda", "the GPUs need rocm"),
     "srun without Slurm": (
         *("h200x4", "partitions[0].launcher", None),
