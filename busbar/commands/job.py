@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,8 +63,9 @@ def job(args: argparse.Namespace) -> int:
     nodes, job_id, pids, name = _target(args)
     commands = commands_of(job_id, nodes, args.shell.split() if job_id == ANY_RANK else ())
     asked = {"job": job_id, "pids": pids, "stacks": args.stacks, "recorder": args.recorder}
-    count = max(len(nodes), 1)
+    count, used_s, begin = max(len(nodes), 1), 0.0, time.monotonic()
     while True:
+        share = used_s / (time.monotonic() - begin) if used_s else None
         samples: list[NodeSample] = []
         lines, errors = observe(commands, args.seconds, **asked)
         for line in lines:
@@ -77,6 +79,8 @@ def job(args: argparse.Namespace) -> int:
             raise BusbarError(f"no node was observed: {said}", where=name, hint=hint)
         # srun warns of options that a cluster does not have.
         answer = judge(name, samples, errors if len(samples) < count else ())
+        answer = replace(answer, collector_cpus=share)
+        used_s += answer.collector_cpu_s
         status = _show(answer, args)
         if not args.watch or not answer.ranks:
             return status

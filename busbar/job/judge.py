@@ -77,6 +77,8 @@ class JobAnswer:
     """For which the job was observed; 0 for records of its past."""
     collector_cpu_s: float = 0.0
     """CPU time of the collector on the node where it took most."""
+    collector_cpus: float | None = None
+    """CPUs that it used there in the mean since --watch began, with the pauses; null at first."""
     unseen: tuple[str, ...] = ()
     """What could not be read, and what root would see."""
 

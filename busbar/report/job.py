@@ -49,7 +49,10 @@ def print_job(answer: JobAnswer, terminal: Terminal) -> None:
     for each in answer.unseen:
         terminal.line(f"not seen: {each}")
     looked = f"looked for {answer.seconds:.1f} s at {counted(len(answer.nodes), 'node')}"
-    terminal.line(f"{looked}; the collector took {answer.collector_cpu_s:.2f} s of CPU time")
+    cost = f"the collector took {answer.collector_cpu_s:.2f} s of CPU time"
+    if answer.collector_cpus is not None:
+        cost = f"{cost}, and {answer.collector_cpus:.2%} of a CPU since --watch began"
+    terminal.line(f"{looked}; {cost}")
 
 
 def job_metrics(answer: JobAnswer, cluster: str) -> str:
@@ -64,6 +67,7 @@ def job_metrics(answer: JobAnswer, cluster: str) -> str:
         "cpus": [(sum(row.cpus for row in answer.ranks), {})],
         "port_bytes_per_second": [(row.rate * 1e9, port) for port, row in ports],
         "port_limit_bytes_per_second": [(row.limit * 1e9, port) for port, row in ports],
+        "collector_cpu_seconds": [(answer.collector_cpu_s, {})],
         "cpu_wait_share": [(max((r.cpu_wait_share for r in answer.ranks), default=0.0), {})],
     }
     for name, text in beside(__file__).items():

@@ -33,6 +33,7 @@ from .test_job import SLEEPS, node, observed, running
 from .test_job import process as rank
 
 NOBODY = 65534
+ASKED = {"seconds": 1.0, "stacks": False, "recorder": False}
 HOST_PYTHON = shutil.which("python3", path="/usr/bin:/usr/local/bin")
 
 
@@ -173,8 +174,7 @@ def test_what_hangs_ends_its_probe_only(monkeypatch: pytest.MonkeyPatch, tmp_pat
         time.sleep(0.4)
         known = {pid: process.environment(pid) for pid in pids}
         begin = time.monotonic()
-        asked = {"seconds": 1.0, "stacks": False, "recorder": False}
-        found = Look(known, asked).run()
+        found = Look(known, ASKED, (time.monotonic(), process.everything())).run()
     assert time.monotonic() - begin < 6
     (row,) = found["processes"]
     assert [str(path), None] in [[*each] for each in row["files"]]
@@ -182,6 +182,20 @@ def test_what_hangs_ends_its_probe_only(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert sorted(each.partition(":")[0] for each in found["problems"]) == [
         *("GPUs of AMD", "file systems", "kernel log"),
     ]
+
+
+def test_a_probe_has_little_cpu_time() -> None:
+    """It stops, and keeps what it has; what killed children used is counted."""
+
+    def work(_: int) -> None:
+        end = time.process_time() + 0.02
+        while time.process_time() < end:
+            pass
+
+    task = process.probe(range(1000), work, 1.0)
+    collect.finish([task])
+    assert task.outcome.problem == "stopped after 0.1 s of CPU time"
+    assert 4 <= len(task.outcome.values) <= 6
 
 
 def test_a_name_is_set_by_the_kernel() -> None:
@@ -203,7 +217,7 @@ def test_a_rank_that_ends_before_it_is_read() -> None:
     with running(SLEEPS) as pids:
         time.sleep(0.3)
         known = {pid: process.environment(pid) for pid in pids}
-    found = Look(known, {"seconds": 1.0, "stacks": False, "recorder": False}).run()
+    found = Look(known, ASKED, (time.monotonic(), process.everything())).run()
     (row,) = found["processes"]
     assert (row["gone"], row["states"]) == (True, "")
     assert judge("", [read_sample(json.dumps(node_document(found)))]).causes == ()

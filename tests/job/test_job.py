@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 
 from busbar.cli import main
+from busbar.commands import job as commands
 from busbar.job.judge import judge
 from busbar.job.node.collect import documents, in_parts
 from busbar.job.nodes import commands_of
@@ -344,3 +346,15 @@ def test_srun_may_mix_the_lines_of_nodes() -> None:
 def test_another_document_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         read_sample(text)
+
+
+def test_watch_says_what_it_costs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Beginning with the second look; it ends when the job has ended."""
+    monkeypatch.setattr(commands, "_COST", 1.0)  # else it pauses for 20 s
+    with running("import time; time.sleep(4)") as pids:
+        main(["job", "--json", "--watch", "--seconds", "1", str(pids[0])])
+    shares = re.findall(r'"collector_cpus": (\S+),', capsys.readouterr().out)
+    assert shares[0] == "null"
+    assert 0 < float(shares[1]) < 1

@@ -9,6 +9,7 @@ with which py-spy pauses each rank for a moment, and ``--flight-recorder``, whic
 from __future__ import annotations
 
 import json
+import math
 import os
 import resource
 import shutil
@@ -27,8 +28,11 @@ from busbar.job.node import amdgpu, network, nvml, process, recorder
 from busbar.job.node.process import probe, text_in
 
 _LOOK_S = 0.5
-_MOST_LOOKS = 1500
-"""Of all processes together: each costs about 0.1 ms of CPU time."""
+_MOST_LOOKS = 4000
+_MOST_THREADS = 4000
+"""Of all processes together: each costs 10 to 20 us of CPU time."""
+_SOCKETS_S = 0.1
+"""CPU time for the sockets of the node: the kernel lists those of all jobs."""
 _PART = 900
 """Characters of a line."""
 _MOST_PROCESSES = 1024
@@ -42,6 +46,7 @@ _BUSY = 0.1
 _WORKS = 0.2
 """CPUs that a thread uses or waits for, at least."""
 _STACKS_S = 8.0
+_SWITCHES = "voluntary_ctxt_switches"
 _NO_STACK = "Python stacks: py-spy is not installed on the node, or may not read the ranks"
 _NUMA = Path("/sys/devices/system/node")
 
@@ -89,8 +94,11 @@ def kernel_errors() -> list[tuple[str, str, int, float, str]]:
 class Look:
     """What is read at the beginning, during and at the end."""
 
-    def __init__(self, known: dict[int, dict[str, Any]], asked: dict[str, Any]) -> None:
-        self.known, self.asked, seconds = known, asked, asked["seconds"]
+    def __init__(self, known: dict[int, Any], asked: dict[str, Any], first: tuple[float, Any]):
+        """``first``: when all processes were listed, and these."""
+        self.known: dict[int, dict[str, Any]] = known
+        self.asked, seconds = asked, asked["seconds"]
+        self.listed, self.table = first
         count = max(2, min(int(seconds / _LOOK_S), _MOST_LOOKS // max(len(known), 1)))
         begin = time.monotonic()
         self.times = [begin + seconds * n / count for n in range(count + 1)]
@@ -101,48 +109,61 @@ class Look:
         ends = [self.times[0], self.times[-1]]
         rows = [(p, row) for p, row in known.items() if row["pipe"] and asked["recorder"]]
         ranks = [(p, f"{row['pipe']}{row['rank']}.pipe", row["dump"]) for p, row in rows]
-        self.recorders = ([0], lambda _: recorder.dumps(ranks, _WAIT_S), 2 * _WAIT_S)
+        self.recorders = [0] * bool(ranks), lambda _: recorder.dumps(ranks, _WAIT_S), 2 * _WAIT_S
         self.probes: dict[str, Task[Any]] = {
             "files": probe(known, process.descriptors),
             "maps": probe(known, process.maps_of),
             "GPUs": probe([0], lambda _: nvml.gpu_looks(ends), seconds + _WAIT_S),
             "GPUs of AMD": probe([0], lambda _: amdgpu.gpu_looks(self.times), seconds + _WAIT_S),
             "kernel log": Task(lambda emit: emit((0, kernel_errors())), seconds),
-            "flight recorder": probe(*self.recorders),
         }
+        if ranks:
+            self.probes["flight recorder"] = probe(*self.recorders)
 
-    def read(self) -> tuple[float, dict[int, Any], dict[int, Any], dict[str, Any]]:
-        """Return what is compared between beginning and end: time, processes, counters, ports."""
+    def read(self) -> tuple[float, dict[int, Any], dict[str, Any]]:
+        """Return what is compared between beginning and end: time, counters, ports."""
         ports: dict[str, Any] = {s: network.interfaces(p) for s, p in self.firsts.items()}
-        ports |= network.ports()[0]
-        counters = {pid: process.counters(pid) for pid in self.known}
-        return time.monotonic(), process.everything(), counters, ports
+        counted, self.limits = network.ports()
+        threads = _MOST_THREADS // max(len(self.known), 1)
+        counters = {pid: process.counters(pid, threads) for pid in self.known}
+        return time.monotonic(), counters, ports | counted
 
     def found(self, name: str, *new: Any) -> dict[Any, Any]:
-        """Return what a probe found, which starts now if it is new, after its end or deadline."""
-        if new:
+        """Return what a probe found after its end or deadline; start it if it is new.
+
+        A child costs 4 ms of CPU time: there is none without items.
+        """
+        if new and new[0]:
             self.probes[name] = probe(*new)
+        if name not in self.probes:
+            return {}
         finish([self.probes[name]])
         return dict(self.probes[name].outcome.values)
 
     def watch(self) -> None:
         """Look at each process and at its sockets until the time is over."""
+        finish([self.probes[name] for name in ("files", "maps")])
         owners = {inode: pid for pid, row in self.found("files").items() for inode in row[0]}
-        for at in self.times:
+        tables = [(pid, family) for pid in self.firsts.values() for family in ("tcp", "tcp6")]
+        every = 1
+        for number, at in enumerate(self.times):
             time.sleep(max(at - time.monotonic(), 0))
             for pid, rows in self.looks.items():
-                if row := process.light(pid):
-                    rows.append((time.monotonic(), *row))
-            for pid in self.firsts.values():
-                network.queues(pid, owners, self.sockets)
+                if row := process.stat_of(pid):
+                    rows.append((time.monotonic(), row[1], row[3], row[4]))
+            if number % every == 0:
+                begin = time.process_time()
+                tables = [t for t in tables if network.queues(*t, owners, self.sockets)]
+                cost = (time.process_time() - begin) * len(self.times)
+                every = max(1, min(math.ceil(cost / _SOCKETS_S), len(self.times) // 3))
 
     def run(self) -> dict[str, Any]:
         """Return all that was seen."""
         start = self.read()
         self.watch()
-        end = self.read()
-        seconds, alive = end[0] - start[0], [pid for pid in self.known if pid in end[1]]
-        rows = {pid: self.process(pid, start, end) for pid in self.known}
+        end, table = self.read(), process.everything()
+        seconds, alive = end[0] - start[0], [pid for pid in self.known if pid in table]
+        rows = {pid: self.process(pid, start, end, table.get(pid)) for pid in self.known}
         files = [place for row in self.found("files").values() for place, _ in row[2]][:256]
         for pid, maps in self.found("maps").items():
             rows[pid]["libraries"], rows[pid]["shared"] = maps
@@ -168,16 +189,16 @@ class Look:
         return {
             "seconds": round(seconds, 3),
             "processes": list(rows.values()),
-            "others": self.others(start[1], end[1], seconds),
-            "sockets": list(self.sockets.values())[:1024],
+            "others": self.others(table),
+            "sockets": list(self.sockets.values()),
             "ports": {
                 space: {
-                    n: (now - start[3][space].get(n, 0 if space == "errors" else now)) / seconds
+                    n: (now - start[2][space].get(n, 0 if space == "errors" else now)) / seconds
                     for n, now in row.items()
                 }
-                for space, row in end[3].items()
+                for space, row in end[2].items()
             },
-            "limits": network.ports()[1],
+            "limits": self.limits,
             "gpus": self.found("GPUs").get(0) or self.found("GPUs of AMD").get(0, []),
             "kernel": self.found("kernel log").get(0, []),
             "ras": max(self.found("RAS", places, ras, _WAIT_S).values(), key=len, default=""),
@@ -185,10 +206,10 @@ class Look:
             + [f"{n}: {p.outcome.problem}" for n, p in self.probes.items() if p.outcome.problem],
         }
 
-    def process(self, pid: int, start: Any, end: Any) -> dict[str, Any]:
-        """Return what the looks and counters tell of one process."""
-        stat = end[1].get(pid) or start[1].get(pid) or ("?", "?", 0, 0, 0, 0.0, 0)
-        seconds, before, after = end[0] - start[0], start[2][pid], end[2][pid]
+    def process(self, pid: int, start: Any, end: Any, last: Any) -> dict[str, Any]:
+        """Return what the looks and counters tell of one process; ``last``: its row at the end."""
+        stat = last or self.table.get(pid, ("?", "?", 0, 0, 0, 0.0, 0))
+        seconds, before, after = end[0] - start[0], start[1][pid], end[1][pid]
         looks = self.looks[pid]
         steps = [(b[2] - a[2], max(b[0] - a[0], 1e-3)) for a, b in pairwise(looks)]
         waits = [0.0]
@@ -200,35 +221,35 @@ class Look:
             place: (cpus, (now - before["quotas"].get(place, (0, 0, now))[2]) * period / seconds)
             for place, (cpus, period, now) in after["quotas"].items()
         }
-        status = process.words_of(f"/proc/{pid}/status")
-        first, last = (looks[0], looks[-1]) if looks else ((0,) * 6, (0, "", 0, 0, 0, ""))
+        status = after["status"]
+        switches = [int(each["status"].get(_SWITCHES, 0)) for each in (before, after)]
         return self.known[pid] | {
             "pid": pid,
             "name": stat[0],
             "parent": stat[2],
-            "gone": pid not in end[1] or stat[1] == "Z",
+            "gone": not last or stat[1] == "Z",
             "age_s": time.clock_gettime(time.CLOCK_BOOTTIME) - stat[5] - seconds,
             "space": self.spaces[pid],
             "states": "".join(row[1][:1] for row in looks),
-            "wchan": last[5],
+            "wchan": text_in(f"/proc/{pid}/wchan", 64),
             "wait": max(waits),
             "cut": cut,
             "cpu": [round(ticks * process.TICK_S / s, 3) for ticks, s in steps],
-            "faults": (last[3] - first[3]) / seconds,
-            "switches": (last[4] - first[4]) / seconds,
+            "faults": (looks[-1][3] - looks[0][3]) / seconds if looks else 0.0,
+            "switches": max(switches[1] - switches[0], 0) / seconds,
             "moved": [(after["moved"][n] - before["moved"][n]) / seconds for n in range(4)],
             "swap_kib": int(status.get("VmSwap", 0)),
             "rss_kib": int(status.get("VmRSS", 0)),
             "allowed": status.get("Cpus_allowed_list", "")[:400],
         }
 
-    def others(self, before: Any, after: Any, seconds: float) -> list[Any]:
+    def others(self, table: dict[int, Any]) -> list[Any]:
         """Return processes of others that used a CPU: id, name, share of a CPU, last CPU."""
-        rows = []
-        for pid in after.keys() & before.keys() - self.known.keys() - {os.getpid()}:
-            share = (after[pid][3] - before[pid][3]) * process.TICK_S / seconds
+        rows, seconds = [], time.monotonic() - self.listed
+        for pid in table.keys() & self.table.keys() - self.known.keys() - {os.getpid()}:
+            share = (table[pid][3] - self.table[pid][3]) * process.TICK_S / seconds
             if share >= _BUSY:
-                rows.append((pid, after[pid][0], round(share, 3), after[pid][6]))
+                rows.append((pid, table[pid][0], round(share, 3), table[pid][6]))
         return sorted(rows, key=lambda row: -row[2])[:32]
 
 
@@ -253,10 +274,14 @@ def documents(text: str) -> list[str]:
 def main() -> None:
     """Look as the JSON of the argument asks, and print the document in parts."""
     asked = json.loads(sys.argv[1])
-    who = process.members(asked["job"], asked["pids"], process.everything())
+    first = time.monotonic(), process.everything()
+    who = process.members(asked["job"], asked["pids"], first[1])
     finish([who])
     known = {pid: row for pid, row in who.outcome.values[: 1 << 16] if row}
-    document = Look(dict(list(known.items())[:_MOST_PROCESSES]), asked).run()
+    document = Look(dict(list(known.items())[:_MOST_PROCESSES]), asked, first).run()
+    with suppress(ChildProcessError):  # killed ones count as well
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
     used = [resource.getrusage(w) for w in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
     document |= {
         "schema": "busbar-job-sample/1",

@@ -12,6 +12,8 @@ from busbar.job.node.process import text_in
 from busbar.parse.numbers import whole
 
 _MOST_PORTS = 64
+_MOST_SOCKETS = 1024
+_ESTABLISHED, _EMPTY = "01", "00000000"
 _COUNTERS = (
     ("rdma", 4, "infiniband/{device}/ports/{number}/counters/port_{}_data", ("rcv", "xmit")),
     ("rdma", 1, "infiniband/{device}/ports/{number}/hw_counters/{}_bytes", ("rx", "tx")),
@@ -32,21 +34,23 @@ def address(text: str) -> str:
     return f"{socket.inet_ntop(kind, raw)}:{int(port, 16)}"
 
 
-def queues(pid: int, owners: dict[str, int], found: dict[str, list[Any]]) -> None:
+def queues(pid: int, family: str, owners: dict[str, int], found: dict[str, list[Any]]) -> bool:
     """Add a look at the sockets of the job in the network namespace of a process.
 
-    A row has the process, both ends, looks, looks with bytes to send and with unread bytes.
+    A row has the process, both ends, looks, looks with bytes to send and with unread bytes. Return
+    whether there were any: the kernel searches all sockets of the node for each ``family``.
     """
-    for family in ("tcp", "tcp6"):
-        for line in text_in(f"/proc/{pid}/net/{family}", 1 << 21).splitlines()[1:]:
-            words = line.split()
-            if len(words) > 9 and words[3] == "01" and words[9] in owners:
-                if words[9] not in found:
-                    ends = address(words[1]), address(words[2])
-                    found[words[9]] = [owners[words[9]], *ends, 0, 0, 0]
-                unsent, unread = (int(word, 16) for word in words[4].split(":"))
-                for at, more in enumerate((True, unsent > 0, unread > 0), 3):
-                    found[words[9]][at] += int(more)
+    here = False
+    for line in text_in(f"/proc/{pid}/net/{family}", 1 << 21).splitlines()[1:]:
+        words = line.split(maxsplit=10)
+        inode = words[9] if len(words) > 9 and words[3] == _ESTABLISHED else ""
+        if inode in owners and inode not in found and len(found) < _MOST_SOCKETS:
+            found[inode] = [owners[inode], address(words[1]), address(words[2]), 0, 0, 0]
+        if row := found.get(inode):
+            unsent, _, unread = words[4].partition(":")
+            row[3:] = row[3] + 1, row[4] + (unsent != _EMPTY), row[5] + (unread != _EMPTY)
+            here = True
+    return here
 
 
 def interfaces(pid: int) -> dict[str, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import re
+import stat
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
@@ -12,6 +14,8 @@ from typing import Any
 from busbar.gate.bounded import Task
 from busbar.parse.numbers import whole
 
+_CPU_SHARE = 0.1
+"""CPU time that a probe may use, as a share of its deadline."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 LOCAL = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "SLURM_LOCALID")
@@ -25,6 +29,7 @@ SETTINGS = re.compile(
 SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL", re.IGNORECASE)
 LIBRARIES = re.compile(r"lib(?:mpi|nccl|rccl|cuda|ucp|fabric|amdhip64)\b")
 SHARED = "/dev/shm/"  # noqa: S108 - nothing is written there
+_MOST_FILES = 32
 ANY_RANK = "ranks"
 """The name of a job for all ranks of this user."""
 
@@ -50,10 +55,16 @@ def words_of(path: str) -> dict[str, str]:
 
 
 def probe(items: Iterable[Any], work: Callable[[Any], Any], seconds: float = 1.0) -> Task[Any]:
-    """Call ``work`` for each item in a child that may hang: of maps, file systems, drivers."""
+    """Call ``work`` for each item in a child that may hang: of maps, file systems, drivers.
+
+    It stops before the first item for which no CPU time is left.
+    """
+    cpu_s = _CPU_SHARE * seconds
 
     def run(emit: Callable[[Any], None]) -> None:
         for item in items:
+            if time.process_time() > cpu_s:
+                raise RuntimeError(f"stopped after {cpu_s:.2g} s of CPU time")
             with suppress(Exception):  # it has ended, or may not be read: not seen
                 emit((item, work(item)))
 
@@ -74,7 +85,7 @@ def stat_of(pid: int) -> tuple[str, str, int, int, int, float, int] | None:
 def everything() -> dict[int, tuple[str, str, int, int, int, float, int]]:
     """Return all processes that `/proc` shows."""
     pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
-    return {pid: stat for pid in pids if (stat := stat_of(pid))}
+    return {pid: row for pid in pids if (row := stat_of(pid))}
 
 
 def environment(pid: int) -> dict[str, Any]:
@@ -124,24 +135,17 @@ def members(job: str, roots: Iterable[int], table: dict[int, Any]) -> Task[Any]:
     return probe(sorted((set(table) if job else found) - mine - daemons), who, 3.0)
 
 
-def light(pid: int) -> tuple[Any, ...] | None:
-    """Return one look: state, ticks, major faults, switches, function of the kernel."""
-    stat = stat_of(pid)
-    switches = words_of(f"/proc/{pid}/status").get("voluntary_ctxt_switches", "")
-    where = text_in(f"/proc/{pid}/wchan", 64)
-    return (stat[1], stat[3], stat[4], whole(switches) or 0, where) if stat else None
-
-
-def counters(pid: int) -> dict[str, Any]:
-    """Return what only grows: ns run and waited by thread, bytes, and quotas of CPU time."""
+def counters(pid: int, most_threads: int) -> dict[str, Any]:
+    """Return ns run and waited by thread, bytes moved, quotas of CPU time, and its status."""
     threads = {}
     with suppress(OSError):
-        for tid in os.listdir(f"/proc/{pid}/task")[:4096]:
+        for tid in os.listdir(f"/proc/{pid}/task")[:most_threads]:
             words = text_in(f"/proc/{pid}/task/{tid}/schedstat", 64).split()
             threads[tid] = (int(words[0]), int(words[1])) if len(words) > 1 else (0, 0)
     io = words_of(f"/proc/{pid}/io")
     moved = [int(io.get(key, 0)) for key in ("rchar", "wchar", "read_bytes", "write_bytes")]
-    return {"threads": threads, "moved": moved, "quotas": quotas(pid)}
+    status = words_of(f"/proc/{pid}/status")
+    return {"threads": threads, "moved": moved, "quotas": quotas(pid), "status": status}
 
 
 def quotas(pid: int) -> dict[str, tuple[float, float, int]]:
@@ -176,9 +180,9 @@ def descriptors(pid: int) -> tuple[list[str], bool, list[tuple[str, str]]]:
             if target.startswith("socket:["):
                 sockets.append(target[8:-1])
             elif target[:1] == "/" and not target.startswith(("/dev/", "/proc/", "/sys/")):
-                flags = words_of(f"/proc/{pid}/fdinfo/{name}").get("flags", "0")
-                if int(flags, 8) & 3 and len(files) < 32:
-                    files.append((f"/proc/{pid}/fd/{name}", target[:300]))
+                place = f"/proc/{pid}/fd/{name}"
+                if len(files) < _MOST_FILES and os.lstat(place).st_mode & stat.S_IWUSR:
+                    files.append((place, target[:300]))
     return sockets, gpu, files
 
 
