@@ -21,14 +21,12 @@ from busbar.check.causes import show_launch, source_of
 from busbar.engine.collect import split
 from busbar.engine.judge import JudgedLaunch, judge
 from busbar.engine.launch import BenchLaunch, LaunchOutput
-from busbar.engine.reading import Note
 from busbar.engine.results import Result
 from busbar.engine.run import Run
 from busbar.engine.tool import pair_of
 from busbar.parse.events import Start
 from busbar.parse.text import Source
 from busbar.site.delivery import GPU_STACKS
-from busbar.tools.nccl_tests.report import PRIVATE, collect_json, json_option_script
 from busbar.tools.nccl_tests.request import ways
 from busbar.verdict import Verdict
 
@@ -135,35 +133,24 @@ class LaunchesCheck(BusbarCheck, special=True):
         lines = ["exec 2>&1  # one file, in the order in which things were said"]
         for launch in self.planned:
             start = self.start_of(launch)
-            asked, traced = "", ""
-            if launch.json:
-                lines += json_option_script(self.run_without_ranks(launch.command[0]), launch.json)
-                asked, traced = ' "${json[@]}"', '"${json[*]:+ ${json[*]}}"'
-            lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)) + traced)
+            lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)))
             for name, value in launch.environment:
                 names = self.image.prevailing(name) if self.image else [name]
                 lines += [f"export {each}={shlex.quote(value)}" for each in names]
             if launch is self.planned[-1]:
                 break
-            lines.append(shlex.join([*start, *launch.command]) + asked)
+            lines.append(shlex.join([*start, *launch.command]))
             lines += _ENDED
         self.prerun_cmds = [*self.prerun_cmds, *lines]
         last = self.planned[-1]
         wrapped = [*self.placing(last), *last.command]
         self.executable, *self.executable_opts = [shlex.quote(word) for word in wrapped]
-        self.executable_opts += ['"${json[@]}"'] if last.json else []
         self.postrun_cmds = list(_ENDED)
 
     def names_for_image(self) -> list[str]:
         """Those of single launches too."""
         single = [name for launch in self.planned for name, _ in launch.environment]
         return [*super().names_for_image(), *single]
-
-    def run_without_ranks(self, program: str) -> list[str]:
-        """The words that run a program without ranks, where its launches run."""
-        if self.image:
-            return [*self.image.entered(self.names_for_image(), SOURCES, self.stagedir), program]
-        return [program]
 
     def start_of(self, launch: BenchLaunch) -> list[str]:
         """Return what comes before the program: the launcher, and the scripts of each rank."""
@@ -182,14 +169,6 @@ class LaunchesCheck(BusbarCheck, special=True):
         near = [NEAR_GPU, _DRIVERS[GPU_STACKS[self.environment.stack]]] if self.near_gpus else []
         return [BUSY, *near, *([PLACED] if launch.placed else [])]
 
-    def remarks(self) -> list[Note]:
-        """JSON that was asked for and could not be used."""
-        return [
-            Note("json-not-used", f"{launch.json} {shown.report.missing}: the table is judged")
-            for launch, shown in zip(self.planned, self.shown, strict=False)
-            if shown.report and shown.report.missing
-        ]
-
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         parts, run = split(output), self.known_run()
         first = len(output) - sum(map(len, parts)) + 1
@@ -207,8 +186,6 @@ class LaunchesCheck(BusbarCheck, special=True):
             shown = show_launch(file.name, part, mine, first=first)
             first += len(part)
             shown = replace(shown, text=(*shown.text, *(errors if last else ())))
-            if launch.json and f"-J {PRIVATE}/{launch.json}" in part[0]:
-                shown = replace(shown, report=collect_json(Path(self.stagedir, launch.json)))
             judged = judge(self.name, run, launch, shown)
             self.judged = [*self.judged, judged]
             results += judged.results

@@ -14,7 +14,6 @@ from reframe.core.builtins import parameter
 from busbar.engine.launch import BenchLaunch
 from busbar.expect import COLLECTIVES
 from busbar.site.delivery import GPU_STACKS
-from busbar.tools.nccl_tests.report import FILES
 from busbar.tools.nccl_tests.request import LOG_FILES, LOGGED, SIZES
 
 from .bench import BenchCheck
@@ -32,7 +31,7 @@ class XcclPerf(BenchCheck, special=True):
     sweeps = SIZES
     near_gpus = True
     log_files = LOG_FILES
-    keep_files = [*BenchCheck.keep_files, LOG_FILES, FILES]
+    keep_files = [*BenchCheck.keep_files, LOG_FILES]
     env_vars = {**LOGGED}
 
     def command(self) -> tuple[str, ...]:
@@ -55,7 +54,6 @@ class XcclPerf(BenchCheck, special=True):
                 log="nccl",
                 validated=True,
                 end=True,
-                json=FILES.replace("*", "1"),
             )
         ]
 

@@ -32,8 +32,7 @@ from busbar.units import seconds
 from busbar.verdict import Verdict
 from busbar.words import grouped
 
-_LOGS = ("rfm_job.out", "rfm_job.err", "nccl*.log", "*.json")
-_OWN = ("asked.json", RESULTS_FILE)
+_LOGS = ("rfm_job.out", "rfm_job.err", "nccl*.log")
 _MOST_PARTIES = 100
 _LINE = 70
 """Characters of a line of a signature."""
@@ -175,7 +174,7 @@ def _logs(directory: Path, output: Path) -> Iterator[str]:
 
 def _values(directory: Path) -> Mapping[int, list[float]]:
     """Return what the logs of a job show of each message size."""
-    files = [f for pattern in _LOGS for f in sorted(directory.glob(pattern)) if f.name not in _OWN]
+    files = [file for pattern in _LOGS for file in sorted(directory.glob(pattern))]
     sources = [source for file in files for source in named(file)]
     outputs = collect(sources, PATTERNS)
     readings = ((each.nbytes, each.value) for output in outputs for each in output.readings)

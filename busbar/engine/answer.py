@@ -14,9 +14,8 @@ from busbar.parse.events import Check, Idle
 def differences(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     """Yield where the output differs from the question."""
     yield from late_readings(shown)
-    for output in shown.outputs:
-        for contradiction in contradictions(output, launch.bench, launch.ranks):
-            yield contradiction.text
+    for contradiction in contradictions(shown.facts, launch.bench, launch.ranks):
+        yield contradiction.text
     tool = tool_of(launch.bench)
     if tool is None:
         yield "no tool knows this benchmark, so nothing compares its output with the request"

@@ -220,12 +220,6 @@ def _missing(launch: BenchLaunch, shown: LaunchOutput) -> str:
     return f"no reading at {sizes}{more}"
 
 
-def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
-    """What the tool wrote into a file agrees with its table."""
-    if tool := tool_of(launch.bench):
-        yield from ((_FAILED, text) for text in tool.report(launch, shown))
-
-
 def nonce(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """The output is of this job, not of an earlier one.
 
@@ -255,7 +249,6 @@ ASSERTIONS: dict[str, Assertion] = {
     "transport": transport,
     "data": data,
     "metrics": metrics,
-    "report": report,
     "nonce": nonce,
     "answer": answer,
 }

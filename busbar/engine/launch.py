@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import pairwise
 
 from busbar.engine.job_output import JobOutput
@@ -64,8 +64,6 @@ class BenchLaunch:
     """What the program must repeat in its start event; empty for programs that are not ours."""
     operations: tuple[Operation, ...] = ()
     """What one of our own programs measures at each size."""
-    json: str = ""
-    """The file for its results as JSON, which is requested if its usage has ``-J``."""
 
     def option(self, name: str) -> str:
         """The word after an option of the command; empty without it."""
@@ -75,15 +73,6 @@ class BenchLaunch:
         """The command line as a shell traces it, which marks where this launch begins."""
         assignments = [f"{name}={value}" for name, value in self.environment]
         return "$ " + shlex.join([*assignments, *start, *self.command])
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a tool wrote into a file beside its table."""
-
-    facts: JobOutput | None
-    missing: str = ""
-    """Why there are no facts."""
 
 
 @dataclass(frozen=True)
@@ -98,29 +87,13 @@ class LaunchOutput:
     """The file that has this text."""
     first: int = 1
     """The number of its first line there."""
-    report: Report | None = None
-    """The requested JSON; None if none was requested."""
     of_request: tuple[Reading, ...] = ()
     """Readings of which only the request says what they are."""
 
     @property
-    def outputs(self) -> list[JobOutput]:
-        """What was printed, and the JSON if it could be read."""
-        written = self.report.facts if self.report else None
-        return [self.facts, *([written] if written else [])]
-
-    @property
     def readings(self) -> list[Reading]:
-        """Those of the JSON, which no log line can cut and which has more digits, with the lines
-        of the table; else those of the table."""
-        own = self.facts.readings
-        if self.report and self.report.facts:
-            lines = {(row.kind, row.nbytes, row.in_place): row.evidence for row in own}
-            own = [
-                replace(row, evidence=lines.get((row.kind, row.nbytes, row.in_place)))
-                for row in self.report.facts.readings
-            ]
-        return [*own, *self.of_request]
+        """What was measured."""
+        return [*self.facts.readings, *self.of_request]
 
     @property
     def died(self) -> bool:

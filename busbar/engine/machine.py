@@ -28,13 +28,12 @@ def differences(run: Run, shown: LaunchOutput) -> Iterator[str]:
     """Yield where the output is of other GPUs than the node's, or of several libraries."""
     gpus = run.site.node_type(run.partition).gpus if run.site else None
     if gpus:
-        for output in shown.outputs:
-            yield from _of_gpus(gpus, output)
+        yield from _of_gpus(gpus, shown.facts)
     lane = re.match(r"ucx-(?P<version>\d+\.\d+)$", run.lane or "")
     for start, _ in shown.facts.events_of(Start):
         if lane and start.ucx and not start.ucx.startswith(f"{lane['version']}."):
             yield f"requested lane {run.lane}, but UCX {start.ucx} was loaded"
-    versions = {version for output in shown.outputs for version in nccl_versions(output)}
+    versions = nccl_versions(shown.facts)
     if len(versions) > 1:
         yield f"the output names NCCL {' and '.join(sorted(versions))}"
 

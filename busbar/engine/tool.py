@@ -161,8 +161,6 @@ class Tool:
     """Readings that follow from those that it printed."""
     of_launch: Callable[[BenchLaunch, LaunchOutput], list[Reading]] = _nothing
     """Readings in an output that only shows with its launch of what they are."""
-    report: Callable[[BenchLaunch, LaunchOutput], Iterable[str]] = _nothing
-    """Where the file that it wrote beside its table differs from the table."""
     lone: Callable[[BenchLaunch, LaunchOutput], str] | None = None
     """Why each process ran alone; empty if they ran together."""
     harness: Callable[[Run, JobOutput], str | None] | None = None

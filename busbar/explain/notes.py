@@ -13,7 +13,6 @@ from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, lines_of
 from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
-from busbar.explain.rules_nccl import mscclpp_refusals
 from busbar.parse.events import Rank
 from busbar.parse.tables import beside
 from busbar.verdict import Verdict
@@ -181,14 +180,6 @@ def _efa(context: Context) -> Iterator[Note]:
         summary = f"the input does not show: {', '.join(missing)}"
         lines = tuple(line for line in shown.values() if line)[:1]
         yield Note("not-shown", summary, lines, {"missing": missing})
-
-
-@note("rccl-msccl-off")
-def _mscclpp(context: Context) -> Iterator[Note]:
-    setting = context.facts.setting("RCCL_MSCCLPP_ENABLE")
-    if setting and setting.value != "0":
-        for reason, evidence in mscclpp_refusals(context):
-            yield Note("rccl-msccl-off", reason, lines_of(setting, evidence))
 
 
 @note("error-shown")

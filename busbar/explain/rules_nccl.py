@@ -3,18 +3,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from busbar.engine.identify import nccl_versions
-from busbar.engine.reading import Evidence
 from busbar.explain.catalog import CAUSES, cause
 from busbar.explain.rules import Context, Finding, failure, finding, words_of
 from busbar.explain.rules_fabric import spans_nodes
 from busbar.parse import nccl_log, numbers
 from busbar.parse.events import Check
-from busbar.tools.nccl_tests.parse import NcclRow
-from busbar.tools.nccl_tests.read import rows_of
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 from busbar.words import counted
@@ -222,64 +218,33 @@ def version_mismatch(context: Context) -> Finding | None:
 _MI300X_CHANNELS = 32
 """The channels that RCCL uses on all 8 GPUs, and the right NCCL_MIN_NCHANNELS on fewer."""
 _MSCCLPP_THRESHOLD = 1 << 20
-_MSCCLPP_TYPES = frozenset({"half", "bfloat16", "float", "int32", "uint32"})
 
 
 @cause("rccl-msccl-off")
 def msccl_off(context: Context) -> Finding | None:
-    """MSCCL++ was requested, and RCCL did not use it at the slow sizes."""
+    """RCCL refuses MSCCL or MSCCL++, does not have it, or uses it up to smaller sizes only."""
     facts = context.facts
-    setting = facts.setting("RCCL_MSCCLPP_ENABLE", "RCCL_MSCCL_FORCE_ENABLE", "RCCL_MSCCL_ENABLE")
     refused = facts.first("rccl.mscclpp-off") or facts.first("rccl.msccl-off")
     if refused:
         return finding(refused["text"], refused)
-    if not setting or setting.value == "0" or setting.name != "RCCL_MSCCLPP_ENABLE":
+    setting = facts.setting("RCCL_MSCCLPP_ENABLE")
+    if not setting or setting.value == "0":
         return None
-    reasons = list(mscclpp_refusals(context))
-    rocm = facts.first("rocm.version")
-    if rocm and any(each.fits(facts) for each in CAUSES["rccl-msccl-off"].remedies):
-        reasons = [(f"RCCL of ROCm {rocm['version']} has no MSCCL++", rocm.evidence)]
-    if not reasons:
-        return None
-    lines = [line for _, line in reasons[:3]]
-    return finding("; ".join(r for r, _ in reasons), setting, *lines, certain=False)
-
-
-def mscclpp_refusals(context: Context) -> Iterator[tuple[str, Evidence | None]]:
-    """Yield why MSCCL++ cannot serve this run, by its documented conditions."""
-    facts = context.facts
-    enabled, whole = facts.first("rccl.mscclpp-on"), facts.first("nccl.complete")
-    if not enabled and whole:
-        yield "RCCL does not report it enabled", whole.evidence
-    if context.operation and context.operation not in ("all_reduce", "all_gather"):
-        yield f"it does not serve {context.operation}", None
+    rocm, whole = facts.first("rocm.version"), facts.first("nccl.complete")
+    enabled, limit = facts.first("rccl.mscclpp-on"), facts.setting("RCCL_MSCCLPP_THRESHOLD")
     threshold = numbers.count(enabled["threshold"]) if enabled else _MSCCLPP_THRESHOLD
-    setting = facts.setting("RCCL_MSCCLPP_THRESHOLD")
-    if setting and numbers.is_whole(setting.value):
-        threshold = numbers.count(setting.value)
-    slow = set(context.slow_sizes)
-    smallest = min((row.nbytes for row, _ in rows_of(facts)), default=0)
-    for row, evidence in rows_of(facts):
-        # A run of only large sizes is never served, even if no band says that they are slow.
-        judged = row.nbytes in slow or smallest > threshold
-        if reason := _refused_row(row, threshold, judged, context.operation):
-            yield reason, evidence
-            break
-    per_process = Counter((device.host, device.pid) for device in facts.devices.values())
-    if any(n > 1 for n in per_process.values()):
-        yield "one process drives several GPUs", None
-
-
-def _refused_row(row: NcclRow, threshold: int, slow: bool, operation: str | None) -> str | None:
-    if operation == "all_reduce" and row.redop not in ("sum", ""):
-        return f"operator {row.redop}"
-    if operation == "all_reduce" and row.type not in _MSCCLPP_TYPES:
-        return f"type {row.type}"
-    if row.nbytes % 32:
-        return f"{row.nbytes} bytes is not a multiple of 32"
-    if slow and row.nbytes > threshold:
-        return f"{format_bytes(row.nbytes)} is above the threshold of {format_bytes(threshold)}"
-    return None
+    if limit and numbers.is_whole(limit.value):
+        threshold = numbers.count(limit.value)
+    largest = max(context.slow_sizes, default=0)
+    if rocm and any(each.fits(facts) for each in CAUSES["rccl-msccl-off"].remedies):
+        text = f"RCCL of ROCm {rocm['version']} has no MSCCL++"
+    elif whole and not enabled:
+        text = "RCCL does not report MSCCL++ as enabled"
+    elif largest > threshold:
+        text = f"{format_bytes(largest)} is above the threshold of {format_bytes(threshold)}"
+    else:
+        return None
+    return finding(text, setting, rocm or whole, certain=False)
 
 
 @cause("rccl-few-gpus-few-channels")

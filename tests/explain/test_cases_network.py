@@ -145,15 +145,6 @@ def test_efa_without_gpudirect() -> None:
 
 
 # ---- RCCL
-def test_mscclpp_asked_for_and_not_used() -> None:
-    table = nccl_table({1 << 20: 10.0}, ranks=8, gpu="AMD Instinct MI300X")
-    table = "# Collective test starting: all_reduce_perf\n" + table.replace(" float ", " double ")
-    log = "node0:1000:9 [0] NCCL INFO RCCL_MSCCLPP_ENABLE set by environment to 1.\n"
-    found = run(log, table)
-    note = next(n for n in found.notes if n.id == "rccl-msccl-off")
-    assert "double" in note.summary
-
-
 def test_rccl_on_two_gpus() -> None:
     table = nccl_table({1 << 28: 20.0, 1 << 30: 21.0}, ranks=2, gpu="AMD Instinct MI300X")
     log = (

@@ -104,7 +104,7 @@ def _xccl(operation: str) -> Kind:
         XCCL.launch, bench=operation, command=(f"{operation}_perf", *XCCL.launch.command[1:])
     )
     table = first(f"h200x4-prefix/xccl_{operation}_nccl-tests-2.19.6.log")
-    return replace(XCCL, launch=replace(launch, json=""), text=table + NCCL_LOG)
+    return replace(XCCL, launch=launch, text=table + NCCL_LOG)
 
 
 def _osu(name: str, sizes: tuple[int, ...]) -> Kind:

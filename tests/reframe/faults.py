@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from busbar import site as sites
@@ -133,7 +133,7 @@ def judged_launch(kind: Kind, text: str) -> JudgedLaunch:
     """What is known of an output once it was judged."""
     shown = show_launch("job", text.splitlines())
     shown.facts.readings += kind.derive(shown)
-    return judge("check", kind.run, replace(kind.launch, json=""), shown)
+    return judge("check", kind.run, kind.launch, shown)
 
 
 def of_both(kind: Kind, text: str) -> tuple[Outcome, Explanation]:

@@ -35,7 +35,7 @@ for each in site_configuration["environments"]:
 """
 FIELDS = (
     *("ranks", "nodes", "buffers", "transports", "log", "validated", "placed", "bands"),
-    *("end", "json"),
+    "end",
 )
 
 

@@ -21,10 +21,8 @@ from busbar.engine.judge import judge
 from busbar.engine.reading import Reading
 from busbar.engine.verdicts import Expect, Judged
 from busbar.tools.nccl_tests import rccl as mode
-from busbar.tools.nccl_tests.report import PRIVATE, collect_json
 from busbar.verdict import Verdict, combined
 
-from ..replay.stand_in import write_json
 from .faults import Kind
 from .kinds import KINDS, fabric_ofi
 
@@ -41,13 +39,6 @@ _BESIDE = {
 def verdict(kind: Kind, text: str, directory: Path) -> Verdict:
     """What the check makes of an output."""
     shown = show("record", text.splitlines())
-    if kind.launch.json:
-        path = directory / kind.launch.json
-        says = "differs" if text.endswith("# the JSON differs") else "agrees"
-        (directory / PRIVATE).mkdir(exist_ok=True)
-        lines = [f"{line}\n" for line in text.splitlines()]
-        write_json(directory / PRIVATE / path.name, lines, says, list(kind.launch.command))
-        shown = replace(shown, report=collect_json(path))
     shown.facts.readings += kind.derive(shown)
     results = judge("check", kind.run, kind.launch, shown).results
     beside = [verdict for verdict, _ in kind.also(kind.launch, shown)]

@@ -24,8 +24,6 @@ NO_RECORD = 64
 PYTHON = "torch-python"
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
 _WITH_VALUE = {"-n", "-np", "-N", "--hostfile", "-x", "--bind-to", "-p", "-f"}
-_USAGE = "USAGE: {} [-t,--nthreads <num threads>] [-b,--minbytes <min size>]{} [-h,--help]"
-_ROW = re.compile(r"\s+(\d+)\s+(\d+)\s+(\w+)\s+(\w+)\s+(-?\d+)((?:\s+(?:[\d.]+|N/A)){8})\s*$")
 
 
 def launch(arguments: list[str], case: dict) -> int:
@@ -98,8 +96,6 @@ def replay(record: dict, root: Path, arguments: list[str]) -> int:
     sys.stdout.writelines(lines)
     if "log" in record:
         write_logs(record, root)
-    if "-J" in arguments:
-        write_json(Path(arguments[arguments.index("-J") + 1]), lines, record["json"], sys.argv)
     if "traces" in record:
         for number in range(record["traces"]):
             Path(os.environ["NPKIT_DUMP_DIR"], f"gpu_events_rank_{number}_buf_0").touch()
@@ -158,43 +154,6 @@ def write_logs(record: dict, root: Path) -> None:
     Path(name).write_text("# TEST DOUBLE\n" + "".join(lines))
 
 
-def write_json(path: Path, lines: list[str], kind: str, arguments: list[str]) -> None:
-    """What nccl-tests 2.19 writes with ``-J``, its whole environment in it, from its table."""
-    results = []
-    for match in filter(None, map(_ROW.match, lines)):
-        numbers = [n if n == "N/A" else float(n) for n in match[6].split()]
-        keys = ("time", "alg_bw", "bus_bw", "nwrong")
-        halves = [dict(zip(keys, numbers[at : at + 4], strict=True)) for at in (0, 4)]
-        results.append(
-            {
-                "size": int(match[1]),
-                "count": int(match[2]),
-                "type": match[3],
-                "redop": match[4],
-                "root": match[5],
-                "out_of_place": halves[0],
-                "in_place": halves[1],
-            }
-        )
-    if kind == "differs":
-        half = results[-1]["in_place"]
-        half |= {name: half[name] * 1.02 for name in ("alg_bw", "bus_bw")}
-        half["time"] /= 1.02
-    document = {
-        "version": 3,
-        "args": arguments,
-        "env": [f"{name}={value}" for name, value in os.environ.items()],
-        "nccl_version": 22809,
-        "config": {"nthreads": 1, "ngpus": 1},
-        "results": results,
-        "out_of_bounds": {"count": 0, "okay": "true"},
-        "errors": [""],
-        "end_time": "2026-11-21 00:00:00",
-    }
-    text = json.dumps(document, indent=1)
-    path.write_text(text[: len(text) // 2] if kind == "breaks off" else text)
-
-
 def program(name: str, arguments: list[str], case: dict, root: Path) -> int:
     """A benchmark."""
     if name == PYTHON and arguments[0] == "-c":
@@ -202,12 +161,7 @@ def program(name: str, arguments: list[str], case: dict, root: Path) -> int:
     if name == "ucx_perftest" and arguments[-1].startswith("-p"):
         signal.alarm(30)  # the server, which serves until it is ended
         signal.pause()
-    record = entry(case, name, [] if arguments == ["--help"] else arguments)
-    if arguments == ["--help"]:
-        print(
-            _USAGE.format(name, " [-J,--output_file <file>]" if (record or {}).get("json") else "")
-        )
-        return 0
+    record = entry(case, name, arguments)
     if record is None:
         print(f"# TEST DOUBLE: no record for {name} {' '.join(arguments)}")
         return NO_RECORD

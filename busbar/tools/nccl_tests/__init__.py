@@ -12,7 +12,7 @@ from busbar.engine.job_output import JobOutput
 from busbar.engine.run import Run
 from busbar.engine.tool import Programs, Tool
 from busbar.expect import COLLECTIVES
-from busbar.tools.nccl_tests.answer import answer, checked, contradictions, lone, report
+from busbar.tools.nccl_tests.answer import answer, checked, contradictions, lone
 from busbar.tools.nccl_tests.document import read_document
 from busbar.tools.nccl_tests.read import TOOL_NAME, NcclReader
 
@@ -58,7 +58,6 @@ TOOL = Tool(
     answer=answer,
     checked=checked,
     contradictions=contradictions,
-    report=report,
     lone=lone,
     harness=_harness,
     nodes=_nodes,

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,17 +23,11 @@ _ALIGNED = 128
 """Bytes per rank by which it rounds a small message at most."""
 _NOT_CHECKED_IN_PLACE = ("alltoall", "sendrecv")
 """The tool prints N/A there."""
-_DIGITS, _CENT = 1e-3, 0.006
-"""The table has at least four digits of a large number, two places of a small one."""
 
 
 def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     """Yield where options, sizes and ranks of the output are not those of the launch."""
-    for output in shown.outputs:
-        yield from _of_output(launch, output)
-
-
-def _of_output(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
+    output = shown.facts
     if output.tool != TOOL_NAME:
         return  # without a table the readings are missing, which is another assertion's
     names = {name for name, _ in output.names} - {launch.bench}
@@ -47,8 +40,6 @@ def _of_output(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
     if stated:
         yield from _of_parameters(asked, launch, stated[0])
     ranks = {device.rank for device in output.devices.values()}
-    if output.files == [launch.json]:
-        return
     if ranks != set(range(launch.ranks)):
         yield f"the tool lists {len(ranks)} GPUs for {launch.ranks} ranks"
     if not stated:
@@ -123,44 +114,6 @@ def lone(launch: BenchLaunch, shown: LaunchOutput) -> str:
         f"each of {processes} processes ran alone: {Path(launch.command[0]).name} is built without"
         " MPI, or for another MPI than the launcher's; build nccl-tests (rccl-tests) with"
         f" MPI=1 MPI_HOME=..., or run it as one process with -g {launch.ranks}"
-    )
-
-
-# ---- the requested JSON against the table
-def report(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
-    """Yield where the requested JSON of the tool differs from its table.
-
-    One that cannot be read takes no measurement away: the table is judged, and a note tells.
-    """
-    reported = shown.report.facts if shown.report else None
-    if reported is None:
-        return
-    for failure in reported.values("tests.failure", "text"):
-        yield f"{launch.json}: {failure}"
-    rows = defaultdict(list)
-    for row, _ in rows_of(reported):
-        rows[row.nbytes, row.type, row.redop, row.root].append(row)
-    for row, _ in rows_of(shown.facts):
-        alike = rows[row.nbytes, row.type, row.redop, row.root]
-        same = alike.pop(0) if alike else None  # a size that is run again follows in both
-        size = format_bytes(row.nbytes)
-        if same is None:
-            yield f"{launch.json} has nothing of {size}, which the table has"
-            return
-        if same.count != row.count or not (
-            _agree(same.out_of_place, row.out_of_place) and _agree(same.in_place, row.in_place)
-        ):
-            yield f"{launch.json} and the table differ at {size}"
-            return
-
-
-def _agree(one: NcclHalf | None, other: NcclHalf | None) -> bool:
-    """Whether two halves are the same but for what one of them leaves out, and for digits."""
-    if one is None or other is None:
-        return True
-    pairs = zip(*((h.time_us, h.algbw, h.busbw) for h in (one, other)), strict=True)
-    return (None in (one.wrong, other.wrong) or one.wrong == other.wrong) and all(
-        math.isclose(a, b, rel_tol=_DIGITS, abs_tol=_CENT) for a, b in pairs
     )
 
 

@@ -18,15 +18,9 @@ trap 'exit 143' TERM
 env -u NCCL_MIN_NCHANNELS ROCR_VISIBLE_DEVICES=0,1,2,3 NCCL_DEBUG_FILE=off.%h.%p.log srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1 >off.out 2>&1
 echo "exit_status=$?" >>off.out
 exec 2>&1  # one file, in the order in which things were said
-json=()
-if timeout 30 all_reduce_perf --help 2>&1 </dev/null | grep -q -e '-J,'; then
-    json=(-J json.private/nccl-tests.1.json)
-    trap 'rm -rf json.private; exit 143' TERM
-    mkdir -p -m 700 json.private
-fi
-printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3 srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1'"${json[*]:+ ${json[*]}}"
+printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3 srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1'
 export ROCR_VISIBLE_DEVICES=0,1,2,3
-srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1 "${json[@]}"
+srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1
 status=$?
 cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

@@ -22,15 +22,9 @@ env -u RCCL_MSCCL_FORCE_ENABLE -u RCCL_MSCCLPP_ENABLE -u RCCL_MSCCLPP_THRESHOLD 
 echo "exit_status=$?" >>off.out
 mpi_session=$(mktemp -d -p "${PRTE_MCA_prte_tmpdir_base:-${TMPDIR:-/tmp}}") && export PRTE_MCA_prte_tmpdir_base=$mpi_session
 exec 2>&1  # one file, in the order in which things were said
-json=()
-if timeout 30 all_reduce_perf --help 2>&1 </dev/null | grep -q -e '-J,'; then
-    json=(-J json.private/nccl-tests.1.json)
-    trap 'rm -rf json.private; exit 143' TERM
-    mkdir -p -m 700 json.private
-fi
-printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 mpirun -np 8 --bind-to numa BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50'"${json[*]:+ ${json[*]}}"
+printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 mpirun -np 8 --bind-to numa BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50'
 export ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7
-mpirun -np 8 --bind-to numa BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50 "${json[@]}"
+mpirun -np 8 --bind-to numa BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50
 status=$?
 cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

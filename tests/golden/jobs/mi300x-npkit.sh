@@ -17,15 +17,9 @@ export NPKIT_DUMP_DIR=npkit
 trap 'exit 143' TERM
 mkdir -p "$NPKIT_DUMP_DIR"
 exec 2>&1  # one file, in the order in which things were said
-json=()
-if timeout 30 all_reduce_perf --help 2>&1 </dev/null | grep -q -e '-J,'; then
-    json=(-J json.private/nccl-tests.1.json)
-    trap 'rm -rf json.private; exit 143' TERM
-    mkdir -p -m 700 json.private
-fi
-printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63 srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 1M -e 1M -f 2 -g 1 -n 1 -w 0'"${json[*]:+ ${json[*]}}"
+printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63 srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 1M -e 1M -f 2 -g 1 -n 1 -w 0'
 export ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30,31,32,33,34,35,36,37,38,39,40,41,42,43,44,45,46,47,48,49,50,51,52,53,54,55,56,57,58,59,60,61,62,63
-srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 1M -e 1M -f 2 -g 1 -n 1 -w 0 "${json[@]}"
+srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 1M -e 1M -f 2 -g 1 -n 1 -w 0
 status=$?
 cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
