@@ -253,6 +253,8 @@ def _measured(facts: JobOutput) -> Verdict:
 # ---- the findings that explain the verdict
 _CONSEQUENCES = ("timeout", "fabric-timeout", "peer-unreachable", "rank-died", "rank-silent")
 """Causes that others can bring about, on other ranks or at the end."""
+_OUT_OF_STEP = ("collective-mismatch", "rank-silent")
+"""Causes that are known from the ranks that waited, and have no line and time of their own."""
 
 
 def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> list[Cause]:
@@ -310,7 +312,7 @@ def _place(found: Finding, outcome: Verdict, context: Context) -> Position:
 
 def _hides(one: Finding, other: Finding) -> bool:
     """Return whether a finding is a consequence; ranks out of step bring no exception about."""
-    first = other.hides and one.id in (*other.hides, "collective-mismatch", "rank-silent")
+    first = other.hides and one.id in (*other.hides, *_OUT_OF_STEP)
     if other.id == one.id or first or other.id not in {*hidden_by(one.id), *one.hides}:
         return False
     weak = one.confidence == "likely" and one.effect is Verdict.PASS
@@ -324,7 +326,9 @@ def _is_older(one: Finding, other: Finding, places: Mapping[int, Position]) -> b
     before what explains it: the frames of a backtrace, a core file.
     """
     lines = [line for f in (one, other) for line in f.evidence[:1]]
-    if one.id == "rank-died" or len(lines) < 2 or lines[0].file != lines[1].file:
+    if one.id == "rank-died" or (other.id in _OUT_OF_STEP and one.id in _CONSEQUENCES):
+        return False
+    if len(lines) < 2 or lines[0].file != lines[1].file:
         return False
     first, second = places[id(one)], places[id(other)]
     same = first.pid is not None and (first.pid, first.host) == (second.pid, second.host)

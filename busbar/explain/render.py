@@ -90,7 +90,8 @@ def _sentence(explanation: Explanation) -> str:
 def _what_failed(cause: Cause) -> str:
     """Return where and when what failed, and what followed from it."""
     place = Position(cause.rank, cause.pid, cause.host, cause.gpu)
-    words = "" if cause.host and cause.host in cause.summary else place.words
+    said = (place.words, cause.host)
+    words = "" if any(each and each in cause.summary for each in said) else place.words
     at = f" at {cause.time[-8:]}" if cause.time and cause.time[-8:] not in cause.summary else ""
     what = f"{words}{at}: {cause.summary}" if words else f"{cause.summary}{at}"
     after = ", ".join(dict.fromkeys(each.id for each in cause.consequences))

@@ -20,6 +20,8 @@ from busbar.words import counted
 
 _MOST_SILENT = 8
 """One in so many of the ranks that waited can be silent: an excerpt lacks most ranks."""
+_OF_A_NODE = 7
+"""Where nothing tells the number of ranks, so many that waited are no excerpt."""
 _PYTHON_ERROR = re.compile(r"[\w.]*(?:Error|Exception): ")
 _TRACEBACK = 20
 """Lines of a short traceback."""
@@ -141,9 +143,12 @@ def silent(context: Context) -> Iterator[Finding]:
     waiting = max(_waiting(context.facts), key=len, default={})
     own = raised(context)
     failed = context.place(own.evidence[0]).rank if own else None
-    known = {*map(numbers.count, waiting), failed}
+    known = {*map(numbers.count, waiting)}
     recorded = map(numbers.count, context.facts.values("torch.recorder", "ranks"))
-    silent = [rank for rank in range(max(context.ranks or 0, *recorded, 0)) if rank not in known]
+    ranks = range(max(context.ranks or 0, *recorded, 0))
+    if not ranks and len(known) >= _OF_A_NODE:
+        ranks = range(min(known), max(known))
+    silent = [rank for rank in ranks if rank not in {*known, failed}]
     if len(waiting) > 2 and len(silent) <= max(1, len(waiting) // _MOST_SILENT):
         last = next(reversed(waiting.values()))
         for rank in silent:

@@ -121,6 +121,21 @@ def test_a_silent_a_late_and_a_failed_rank_of_a_hundred() -> None:
     assert (first.id, first.rank, first.gpu) == ("gpu-fault", 50, "2")
 
 
+def test_a_rank_that_waited_is_not_the_cause() -> None:
+    """Those that waited have earlier lines than the one that says nothing, in any order."""
+    waiting = [
+        WATCHDOG.format(rank).replace("00:52:51", f"00:52:5{rank}")
+        for rank in (3, 1, 0, 4, 7, 6, 5)
+    ]
+    ended = (
+        "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-11-21T00:59:00 DUE TO TIME LIMIT ***"
+    )
+    for lines in (waiting, sorted(waiting), waiting[::-1]):
+        (cause,) = run("\n".join([*lines, ended]) + "\n").causes
+        assert (cause.id, cause.rank) == ("rank-silent", 2)
+        assert {each.id for each in cause.consequences} == {"timeout"}
+
+
 def test_the_older_failure_is_the_cause() -> None:
     """By the times of one file, or by the order of the lines of one process."""
     network = "Nov 21 00:4{}:50 gpu-001 app: Transport retry count exceeded on mlx5_0:1/IB"
