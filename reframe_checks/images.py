@@ -23,16 +23,6 @@ from .judging import Judgement, JudgingMixin
 from .programs import SOURCES
 
 
-def launcher_outside(host: JobLauncher, image: Image) -> JobLauncher:
-    """What starts ranks that enter the image; ``host`` starts those of other deliveries.
-
-    Where preflight says srun, a job of the image has no other: its mpirun is inside.
-    """
-    if image.preflight.launch.outside[:1] != ("srun",) or host.registered_name == "srun":
-        return host
-    return getlauncher("srun")()
-
-
 class InImage(JobLauncher):
     """The host's launcher and what enters the image, or the launcher of the image itself."""
 
@@ -64,15 +54,10 @@ class ImageMixin(JudgingMixin):
         """The image that the check runs in; None for a delivery without."""
         return self.environment.image
 
-    @property
-    def preflighted(self) -> Image | None:
-        """The image whose preflight counts for this check."""
-        return self.image
-
     @run_after("setup")
     def set_outcome_of_broken_image(self) -> None:
         """No job is spent on an image of which preflight says that it cannot run."""
-        image = self.preflighted
+        image = self.image
         if self.is_dry_run() or image is None or image.preflight.verdict is not Status.BROKEN:
             return
         results = [
@@ -85,9 +70,14 @@ class ImageMixin(JudgingMixin):
 
     @run_after("setup")
     def set_launcher_outside(self) -> None:
-        """Take the launcher that preflight names, before a check sets options of it."""
-        if image := self.image:
-            self.job.launcher = launcher_outside(self.job.launcher, image)
+        """Take the launcher that preflight names, before a check sets options of it.
+
+        Where preflight says srun, a job of the image has no other: its mpirun is inside.
+        """
+        image = self.image
+        outside = image.preflight.launch.outside if image else ()
+        if outside[:1] == ("srun",) and self.job.launcher.registered_name != "srun":
+            self.job.launcher = getlauncher("srun")()
 
     @run_before("run")
     def set_launcher_inside(self) -> None:
@@ -104,12 +94,12 @@ class ImageMixin(JudgingMixin):
 
     def known_causes(self) -> list[Cause]:
         """Return what preflight found."""
-        image = self.preflighted
+        image = self.image
         return list(image_causes(image.preflight.lines)) if image else []
 
     def results_of_delivery(self) -> list[Result]:
         """Return why preflight calls the image slow, if it does."""
-        image = self.preflighted
+        image = self.image
         if image is None or image.preflight.verdict is not Status.SLOW:
             return []
         return [

@@ -3,7 +3,6 @@
 
 $ all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50
 $ all_reduce_perf -b 8 -e 16G -f 2 -g 1
-$ all_reduce_perf -b 1M -e 1M -f 2 -g 1 -n 1 -w 0
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Result
 from busbar.engine.run import of_launch
 from busbar.tools.nccl_tests.rccl import not_in_use, too_small_gain
-from busbar.tools.nccl_tests.request import CPX_SIZES, FEW_SIZES, TRACE_SIZES
-from busbar.verdict import Verdict
+from busbar.tools.nccl_tests.request import CPX_SIZES, FEW_SIZES
 
 from .xccl import XcclPerf
 
@@ -74,7 +72,7 @@ class RcclMode(XcclPerf, special=True):
     @run_before("run")
     def run_without_the_mode(self) -> None:
         """First, into a file of its own: what it does without the mode is no fault to explain."""
-        if not self.compared:
+        if not self.mode:
             return
         (launch,) = self.planned
         without = ["env", *(part for name in self.mode for part in ("-u", name))]
@@ -86,14 +84,9 @@ class RcclMode(XcclPerf, special=True):
             *self.prerun_cmds,
         ]
 
-    @property
-    def compared(self) -> bool:
-        """Whether a gain is asked for."""
-        return bool(self.mode)
-
     def problems(self, results: list[Result]) -> list[Result]:
         problems = self.wrong()
-        if self.compared and self.shown:
+        if self.mode and self.shown:
             problems += self.gained()
         return [Result(self.name, verdict, message=text) for verdict, text in problems]
 
@@ -151,32 +144,3 @@ class xccl_few(RcclMode):  # noqa: N801 - see above
     ranks = parameter([2, 4])
     valid_systems = ["+pair -cpx"]
     sweeps = {"full": FEW_SIZES}
-
-
-@rfm.simple_test
-class xccl_npkit(RcclMode):  # noqa: N801 - see above
-    """Collects the trace of an RCCL that was built with NPKit, one GPU a process."""
-
-    descr = "RCCL's NPKit trace"
-    valid_prog_environs = ["+xccl +rocm +npkit"]
-    profile = "npkit"
-    sweeps = {"full": TRACE_SIZES}
-
-    @property
-    def compared(self) -> bool:
-        """A trace gains nothing."""
-        return False
-
-    def launches(self) -> list[BenchLaunch]:
-        # Its figures mean nothing: each event is written down.
-        return [replace(launch, bands=False) for launch in super().launches()]
-
-    @run_before("run")
-    def make_directory(self) -> None:
-        self.prerun_cmds = ['mkdir -p "$NPKIT_DUMP_DIR"', *self.prerun_cmds]
-
-    def wrong(self) -> list[Problem]:
-        traces = list(Path(self.stagedir, self.mode["NPKIT_DUMP_DIR"]).glob("*"))
-        ranks = self.planned[0].ranks
-        few = (Verdict.FAILED, f"NPKit left {len(traces)} files of {ranks} ranks")
-        return [*super().wrong(), *([few] if len(traces) < ranks else [])]

@@ -19,8 +19,7 @@ from reframe.core.pipeline import RegressionTest
 from reframe.frontend import cli
 from reframe.frontend.loader import RegressionCheckLoader
 
-import busbar.check.causes  # the checks import both
-import busbar.preflight.layers  # noqa: F401
+import busbar.check.causes  # noqa: F401 - the checks import it
 from busbar.check.listing import CHOSEN, MATCHES, Match, match
 from busbar.check.places import Order
 from busbar.check.processes import adopt_orphans, end_descendants, end_with_parent

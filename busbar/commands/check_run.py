@@ -59,6 +59,9 @@ def started(args: argparse.Namespace, reframe: ReFrame) -> int:
 
 
 def _choice(args: argparse.Namespace) -> Choice:
+    if args.image and (args.prefix or args.delivery):
+        what = "the image has the stack that its checks run with"
+        raise BusbarError(what, where="--image", hint="leave out --prefix and --delivery")
     return Choice(
         access=wish_of(args).access,
         lane=args.lane,
@@ -163,9 +166,6 @@ def _plan(
     )
     config = reframe_configuration.load(site_file, choice)
     environments = [Environment.from_configuration(each) for each in config["environments"]]
-    for each in environments:
-        if each.not_compared:
-            tell(f"nothing to compare the image with: {each.not_compared}")
     for each in config["systems"][0]["partitions"]:
         if not each["environs"]:
             tell(f"nothing runs on partition {each['name']}: {each['extras']['no_environment']}")

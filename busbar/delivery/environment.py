@@ -98,15 +98,11 @@ class Environment:
     """Missing features whose reason is known, with the reason."""
     image: Image | None = None
     """The image that the checks run in."""
-    compared_image: Image | None = None
-    """The image that this delivery is compared with."""
     versions: dict[str, str] = field(default_factory=dict)
     """Versions of libraries that its lock names, as ``busbar explain --expect-version`` does."""
     locked: dict[str, str] = field(default_factory=dict)
     """What the history keeps of the stack: ``lock.NAME`` and the version of each package, and
     ``lock_hash``."""
-    not_compared: str = ""
-    """Why the image is compared with no delivery."""
 
     def to_reframe(self) -> dict[str, Any]:
         """Return the entry of ReFrame's ``environments``."""

@@ -1,41 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""Find the environments of a run in an image: the image, and the delivery to compare it with."""
+"""Find the environment of a run in an image."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from busbar import mpi
-from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, Image
-from busbar.delivery.environments import Parts, environment_of, environments, site_variables
-from busbar.errors import BusbarError
+from busbar.delivery.environments import Parts, environment_of, site_variables
 from busbar.site.delivery import Delivery
 from busbar.site.model import Site
 
-PARITY = "parity"
-"""The only feature of the delivery that the image is compared with."""
 
-
-def image_environments(
-    site: Site, choice: Choice, image: Image, ranks_per_node: int
-) -> list[Environment]:
-    """Return the environment of the image, then that of another delivery to compare it with.
-
-    Only the comparison runs in the second one.
-    """
-    inside = _inside(site, image)
-    try:
-        bare = environments(site, replace(choice, image=None), ranks_per_node)[0]
-    except BusbarError as error:
-        return [replace(inside, not_compared=str(error))]
-    if reason := bare.lacking.get("gpu_aware"):
-        return [replace(inside, not_compared=f"{bare.name} has no program for it: {reason}")]
-    features = (PARITY,) if "gpu_aware" in image.programs else ()
-    return [inside, replace(bare, features=features, compared_image=image)]
-
-
-def _inside(site: Site, image: Image) -> Environment:
+def image_environment(site: Site, image: Image) -> Environment:
+    """Return the environment of an image, by its fingerprint and its preflight."""
     stack, lane = image.fingerprint.stack, image.fingerprint.lane
     loaded = {library.name for library in image.preflight.libraries}
     families = [family for soname, family in mpi.SONAMES.items() if soname in loaded]

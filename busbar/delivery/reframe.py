@@ -23,7 +23,7 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, PartitionFacts
 from busbar.delivery.environments import environments
 from busbar.delivery.image import inspect
-from busbar.delivery.image_environment import image_environments
+from busbar.delivery.image_environment import image_environment
 from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus
 from busbar.errors import BusbarError
 from busbar.site.backends import unusable
@@ -81,12 +81,11 @@ def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
     found: Found = {}
     for partition in site.partitions:
         alone = site.only(partition.name)
-        ranks = _ranks_per_node(alone.node)
         try:
             if image:
-                found[partition.name] = image_environments(alone, choice, image, ranks)
+                found[partition.name] = [image_environment(alone, image)]
             else:
-                found[partition.name] = environments(alone, choice, ranks)
+                found[partition.name] = environments(alone, choice, _ranks_per_node(alone.node))
         except BusbarError as error:
             found[partition.name] = error
     errors = [each for each in found.values() if isinstance(each, BusbarError)]

@@ -29,7 +29,6 @@ DeliveryFeature = Literal[
     "osu",
     "osu-xccl",
     "xccl",
-    "npkit",
     "collectives",
     "ucx",
     "libfabric",

@@ -28,7 +28,7 @@ from .mutations import HARMLESS, accusations, healthy
 from .outputs import load, of_check
 
 DATA = Path(__file__).parents[1] / "data"
-OF_PREFLIGHT = {"image-broken", "image-slow-path", "deliveries-differ", "container-runtime"}
+OF_PREFLIGHT = {"image-broken", "image-slow-path"}
 """No output of a run shows these; tests/explain/test_containers.py has them."""
 OF_RECORD = {"cpu-busy", "cpu-quota", "gpu-throttled", "nic-busy"}
 """Busbar's own record of a node shows these; tests/engine/test_busy.py has them."""

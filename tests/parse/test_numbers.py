@@ -86,7 +86,6 @@ ALLOWED = {
     "busbar/tools/nccl_tests/parse.py",
     "busbar/parse/machine/hwloc.py",
     "busbar/parse/cpulist.py",
-    "busbar/engine/parity.py",
 }
 ALLOWED |= {"busbar/explain/rules_machine.py"}
 

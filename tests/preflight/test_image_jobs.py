@@ -13,9 +13,8 @@ from pydantic import TypeAdapter
 
 from busbar import site as sites
 from busbar.data import CHECKS
-from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Image
-from busbar.delivery.image_environment import image_environments
+from busbar.delivery.image_environment import image_environment
 from busbar.delivery.reframe import site_configuration, write
 from busbar.preflight.model import Fingerprint, PreflightReport
 
@@ -49,7 +48,7 @@ def script(
         written(tmp_path / "toolkit" / name)
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
     site = sites.load("h20-roce")
-    environments = image_environments(site, Choice(image=image.reference), image, 8)
+    environments = [image_environment(site, image)]
     config = write(
         site_configuration(site, ROOT / "site/h20-roce", {"gpu": environments}), tmp_path
     )
@@ -79,13 +78,3 @@ def test_ranks_on_two_nodes_are_started_by_srun(script) -> None:
     assert launch.startswith("srun --mpi=pmix apptainer exec --nv ")
     assert "#SBATCH --ntasks=16" in lines
     assert "#SBATCH --ntasks-per-node=8" in lines
-
-
-def test_each_side_of_a_comparison_has_its_own_launcher(script) -> None:
-    lines = script("container_parity")
-    assert "for turn in $(seq 12); do" in lines  # 112 pairs and sizes
-    bare, image = [line.strip() for line in lines if ".out 2>" in line]
-    assert bare.startswith("mpirun -np 8 ")
-    assert "--mpi" not in bare
-    assert image.startswith("srun --mpi=pmix apptainer exec --nv ")
-    assert PROGRAM in image

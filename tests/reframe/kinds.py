@@ -386,7 +386,6 @@ KINDS: dict[str, Kind] = {
         *({"NCCL_MIN_NCHANNELS": "32"}, ("32 coll channels", "24 coll channels")),
     ),
     "xccl_cpx": CPX,
-    "xccl_npkit": replace(CPX, launch=replace(CPX.launch, bands=False)),
     **dict.fromkeys(("framework", "framework_nodes"), TORCH),
     "memory": Kind(
         BenchLaunch(
@@ -415,7 +414,7 @@ KINDS: dict[str, Kind] = {
     **dict.fromkeys(
         (
             *("gpu_aware", "gpu_aware_nodes", "gpu_aware_hipcc"),
-            *("link_matrix", "link_matrix_nodes", "container_parity"),
+            *("link_matrix", "link_matrix_nodes"),
         ),
         GPU_AWARE,
     ),

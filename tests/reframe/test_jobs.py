@@ -48,7 +48,6 @@ JOBS = {
     # The command line as AMD published it is that of mpirun.
     "mi300x-mscclpp-mpirun": Job("mi300x", "xccl_mscclpp", launcher="mpirun"),
     "mi300x-few": Job("mi300x", "xccl_few%size_set=full%collective=all_reduce%ranks=4"),
-    "mi300x-npkit": Job("mi300x", "xccl_npkit", features=("npkit",)),
     "h20-all_reduce": Job("h20-roce", "xccl_nodes%size_set=full%collective=all_reduce"),
     "h20-all_reduce-3": Job(
         "h20-roce", "xccl_nodes%size_set=full%collective=all_reduce", nodes="3"
@@ -89,7 +88,6 @@ HOLDS = {
     ],
     "mi300x-mscclpp": ["srun --cpu-bind=ldoms", "export RCCL_MSCCLPP_ENABLE=1"],
     "mi300x-few": ["export NCCL_MIN_NCHANNELS=32", "export ROCR_VISIBLE_DEVICES=0,1,2,3"],
-    "mi300x-npkit": ["export NPKIT_DUMP_DIR=npkit", 'mkdir -p "$NPKIT_DUMP_DIR"', "-g 1"],
     "h20-all_reduce": ["-b 512 -e 18G -f 2 -g 1"],
     "h20-all_reduce-3": ["--ntasks=24", "mpirun -np 24", "--hostfile hosts -N 8"],
     "h20-broadcast-all": ["--ntasks=32", "mpirun -np 32"],

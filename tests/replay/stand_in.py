@@ -96,9 +96,6 @@ def replay(record: dict, root: Path, arguments: list[str]) -> int:
     sys.stdout.writelines(lines)
     if "log" in record:
         write_logs(record, root)
-    if "traces" in record:
-        for number in range(record["traces"]):
-            Path(os.environ["NPKIT_DUMP_DIR"], f"gpu_events_rank_{number}_buf_0").touch()
     return status
 
 

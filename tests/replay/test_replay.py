@@ -13,7 +13,7 @@ from busbar.verdict import Verdict, combined
 pytestmark = pytest.mark.run
 
 ALL_REDUCE = ("-t", "gate", "-n", "xccl%size_set=quick%collective=all_reduce")
-MODES = {"xccl_mscclpp", "xccl_few", "xccl_cpx", "xccl_npkit"}
+MODES = {"xccl_mscclpp", "xccl_few", "xccl_cpx"}
 SECRET = "not-to-be-kept-8f2b61c7"
 
 
@@ -205,7 +205,6 @@ def test_modes_of_rccl_that_are_set_and_not_in_use(replay):
         ("xccl_few", "the mode is not on: requested 32 channels, but there are 24"),
         ("xccl_few", "the mode is not on: the log does not show NCCL_MIN_NCHANNELS=32"),
         ("xccl_cpx", "the mode is not on: RCCL joined 8 ranks, not 64"),
-        ("xccl_npkit", "NPKit left 0 files of 64 ranks"),
     }  # fmt: skip
     gains = [message for _, message in said if "a gain of" in message]
     assert any("with the mode and 209.6 without, a gain of 1.00" in message for message in gains)

@@ -10,12 +10,9 @@ import pytest
 from busbar import site as sites
 from busbar.check.listing import lack
 from busbar.delivery.choice import Choice
-from busbar.delivery.environment import Image
 from busbar.delivery.environments import environments
-from busbar.delivery.image_environment import image_environments
 from busbar.errors import BusbarError
 from busbar.mpi import MpiInstall, family_of
-from busbar.preflight.model import Fingerprint, LaunchLine, PreflightReport
 from tests.cases import cases
 
 
@@ -164,21 +161,6 @@ def test_an_mpi_without_its_compiler_runs_what_was_built_with_it(tmp_path, monke
     missing = f"{prefix}/bin/mpic++ is missing"
     assert only.lacking == {"gpu_aware": missing, "memory": missing}
     assert lack(only, ["+gpu_aware"]) == f"environment {only.name} lacks +gpu_aware: {missing}"
-
-
-def test_an_image_is_not_compared_with_what_cannot_be_compiled(tmp_path):
-    prefix = without_compiler(tmp_path / "mpi")
-    report = PreflightReport("some.sif", "local", (), (), (), LaunchLine((), (), (), ""), "")
-    stack = Fingerprint(stack="host", lane="ucx-1.14", delivery="wheels")
-    programs = {"gpu_aware": "/opt/busbar/bin/gpu_aware"}
-    image = Image("some.sif", "apptainer", stack, programs, {}, report)
-    choice = Choice(prefix=prefix, image="some.sif")
-    (alone,) = image_environments(sites.load("local"), choice, image, 2)
-    assert alone.not_compared.endswith(f"{prefix}/bin/mpic++ is missing")
-    program(prefix / "bin", "mpic++", "")
-    _, bare = image_environments(sites.load("local"), choice, image, 2)
-    assert bare.features == ("parity",)
-    assert bare.compared_image == image
 
 
 def test_each_mpi_has_its_compiler_and_its_variables(tmp_path):

@@ -66,4 +66,3 @@ SIZES = {
 CPX_SIZES = XcclSizes(32, GIB, 2, "-G 2 -w 20 -n 50")
 """Published for CPX: 50 rounds as a graph that is launched twice, 20 to warm up, from 32 bytes."""
 FEW_SIZES = XcclSizes(8, 16 * GIB, 2)
-TRACE_SIZES = XcclSizes(MIB, MIB, 2, "-n 1 -w 0")
