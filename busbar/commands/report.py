@@ -85,7 +85,7 @@ def _page(args: argparse.Namespace) -> Page:
     runs = _runs(args)
     run = runs[-1] if runs else None
     name = run.site if run else _name(args.site or "")
-    known = past(name, args.since)
+    known = past(name, args.since) if name else Past()
     if run is None:
         run = _without_checks(name, known, sweep)
     site = _site(args.site, run.site) if run.outcomes else None

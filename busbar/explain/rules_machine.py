@@ -191,7 +191,8 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
     slow = _slow_rank(facts.readings)
     if slow and not context.excused and facts.device != "host":
         rank, ratio, mine = slow
-        summary = f"pairs with rank {rank} reach {ratio:.0%} of what the others reach"
+        name = "GPU" if context.nodes == 1 else "rank"
+        summary = f"pairs with {name} {rank} reach {ratio:.0%} of what the others reach"
         effect = Verdict.DEGRADED if ratio < 0.7 else Verdict.PASS
         # Lost links take the same share of each pair; another program disturbs some more.
         steady = mine[-1].value < _STEADY * mine[0].value

@@ -8,8 +8,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from busbar.check.names import short_name
+from busbar.cluster.sweep.accusation import Accusation
 from busbar.engine.results import Outcome
-from busbar.verdict import Verdict, worst
+from busbar.verdict import Verdict, combined
+from busbar.words import grouped
 
 _MOST_LISTED = 200
 _MOST_NAMED = 256
@@ -47,6 +49,8 @@ class Fleet:
     """Nodes, NICs and pairs of a sweep."""
     notes: tuple[str, ...] = ()
     """What limits the results of a sweep."""
+    accused: tuple[Accusation, ...] = ()
+    """What a sweep proves slow."""
 
     @property
     def named(self) -> bool:
@@ -64,14 +68,19 @@ class NodeState:
 
 def of_outcomes(outcomes: Iterable[Outcome]) -> Fleet | None:
     """Return the map of the nodes of a run; None for fewer than two."""
-    states: dict[str, NodeState] = {}
-    for outcome in outcomes:
-        for row in outcome.results:
-            for name in filter(None, row.where.split(",")):
-                state = states.setdefault(name, NodeState())
-                state.verdict = worst([state.verdict, row.verdict])
-                if row.verdict.is_problem and short_name(outcome.check) not in state.reasons:
-                    state.reasons.append(short_name(outcome.check))
+    found = grouped(
+        (name, (row.verdict, short_name(outcome.check)))
+        for outcome in outcomes
+        for row in outcome.results
+        for name in filter(None, row.where.split(","))
+    )
+    states = {
+        name: NodeState(
+            combined(verdict for verdict, _ in rows),
+            list(dict.fromkeys(check for verdict, check in rows if verdict.is_problem)),
+        )
+        for name, rows in found.items()
+    }
     return fleet(states, {"": list(states)}) if len(states) > 1 else None
 
 

@@ -8,7 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from busbar.check.causes import UNEXPLAINED
 from busbar.check.snapshot import Snapshot
+from busbar.cluster.nodes.record import NodeRecord
+from busbar.cluster.sweep.accusation import WORDS
 from busbar.engine.results import Outcome, Result
 from busbar.engine.verdicts import shortfall
 from busbar.report.failures import Failure
@@ -26,6 +29,10 @@ _OF_NODES = {
     Verdict.UNKNOWN: "{} is undecided",
     Verdict.NOT_RUN: "{} was not measured",
 }
+
+
+_KINDS = {"node": "", "nic": "NIC"}
+"""What is written before the name of something that a sweep accuses, if not its kind."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +57,14 @@ def headline(
     news: Sequence[News] = (),
     sweep: Fleet | None = None,
     series: int = 0,
+    records: Sequence[NodeRecord] = (),
 ) -> Headline:
-    """Return the sentence: of what failed, else of the sweep, else of the history.
+    """Return the sentence: of what failed, else of the sweep, else of records and history.
 
-    ``failures`` has the worst first; ``series`` counts those of the history.
+    ``failures`` has the worst first; ``series`` counts those of the history; ``records`` are those
+    of nodes that are not healthy.
     """
-    changes = of_news(news)
+    changes = "; ".join(filter(None, (_of_records(records), of_news(news))))
     if failures:
         found = _of_failures(run, name, failures)
     elif run.outcomes:
@@ -94,8 +103,8 @@ def _of_failures(run: Snapshot, name: Namer, failures: Sequence[Failure]) -> Hea
     why = textwrap.shorten(worst.shown_summaries[0], _LONGEST_REASON, placeholder=" ...")
     row = deciding(outcome)
     where = f"{row.where}: " if row and row.where else ""
-    if row and row.value and outcome.verdict in (Verdict.DEGRADED, Verdict.IMPOSSIBLE):
-        text = where + _of_reading(row, name(outcome)) + (f": {why}" if worst.id else "")
+    if text := of_reading(row, outcome, name(outcome)):
+        text += f": {why}" if worst.id not in ("", UNEXPLAINED) else ""
     else:
         text = f"{where}{name(outcome)}: {why}"
     others = Counter(
@@ -105,12 +114,25 @@ def _of_failures(run: Snapshot, name: Namer, failures: Sequence[Failure]) -> Hea
     return Headline(", ".join([text, *rest]), worst.remedy or worst.repeat)
 
 
-def _of_reading(row: Result, check: str) -> str:
-    what = part_of(row) or collective_of(row) or check
+def of_reading(row: Result | None, outcome: Outcome, check: str) -> str:
+    """Return by how much a reading misses its band or limit; empty if that is not the fault."""
+    if not row or not row.value or outcome.verdict not in (Verdict.DEGRADED, Verdict.IMPOSSIBLE):
+        return ""
+    what = f"{row.where}: " * bool(row.where) + (part_of(row) or collective_of(row) or check)
     edge = row.high if row.metric == "latency" else row.low
     limit = row.shown_limit if row.verdict is Verdict.IMPOSSIBLE else None
     missed = shortfall(row.value or 0, row.unit, row.bytes or 0, edge=edge, limit=limit)
     return f"{what} {missed}"
+
+
+def _of_records(records: Sequence[NodeRecord]) -> str:
+    """Return which nodes earlier looks found not healthy, with what speaks against the first."""
+    if not records:
+        return ""
+    first = min(records, key=lambda each: each.state != "faulty")
+    nodes = [each.node for each in records if each.state == first.state]
+    text = f"{names_text(nodes)} {'is' if len(nodes) == 1 else 'are'} {first.state}"
+    return text + (f": {first.evidence[0].text}" if first.evidence else "")
 
 
 def _of_passes(outcomes: Sequence[Outcome]) -> str:
@@ -133,10 +155,16 @@ def of_sweep(fleet: Fleet) -> str:
         return f"no node of {fleet.total} is slow"
     parts: list[str] = []
     for count, verdict in bad:
-        nodes = [node.name for node in fleet.listed if node.verdict is verdict]
-        text = _OF_NODES.get(verdict, f"{{}} is {verdict}").format(names_text(nodes))
-        reason = fleet.listed[0].reason.partition("; ")[0]
-        if not parts and reason.startswith("median") and " of " in reason:
-            text += f": {reason}"
+        names = [node.name for node in fleet.listed if node.verdict is verdict]
+        text, reason = _OF_NODES.get(verdict, f"{{}} is {verdict}"), ""
+        if verdict is Verdict.DEGRADED and fleet.accused:
+            first, median = fleet.accused[0], fleet.listed[0].reason.partition("; ")[0]
+            names = [f"{_KINDS.get(a.kind, a.kind)} {a.id}".strip() for a in fleet.accused]
+            text = f"{{}} is {WORDS[first.fault]}"
+            whole = first.kind == "node" and " of " in median
+            reason = median if whole else first.evidence.partition("; ")[0]
+        if len(names) > 1:
+            text = text.replace(" is ", " are ").replace(" was ", " were ")
+        text = text.format(names_text(names)) + (f": {reason}" if reason else "")
         parts.append(text if count == 1 else f"{text} ({count} nodes)")
     return f"{'; '.join(parts)}; {fleet.total} nodes in all"

@@ -94,6 +94,7 @@ def page_of(
         for each in found:
             each.new = not any((each.id, check) in known for check in each.checks)
     readings = [row for each in run.outcomes for row in each.results if row.value is not None]
+    records = tuple(one for one in nodes if one.next)
     return Page(
         run=run,
         headline=headline(
@@ -101,6 +102,7 @@ def page_of(
             news=news,
             sweep=sweep,
             series=sum(map(len, frame.trends.values())),
+            records=records,
         ),
         counts=counts(run.outcomes),
         news=tuple(news),
@@ -108,7 +110,7 @@ def page_of(
         failures=tuple(found),
         fleet=of_outcomes(run.outcomes),
         sweep=sweep,
-        records=tuple(one for one in nodes if one.next),
+        records=records,
         checks=tuple(sections(frame)),
         others=tuple(others),
         differs=tuple(_differs(before, run)) if before else (),

@@ -14,6 +14,7 @@ from busbar.history.record import metric_of
 from busbar.report.bars import BarPicture, bar
 from busbar.report.curve import CurvePicture, curve
 from busbar.report.failures import repeat
+from busbar.report.headline import of_reading
 from busbar.report.matrix import MatrixPicture, matrix
 from busbar.report.rows import ends_of, in_words, namer, quality
 from busbar.report.trend import Trend
@@ -49,6 +50,8 @@ class CheckSection:
     value: float | None
     """Its value."""
     reading: str
+    missed: str
+    """By how much the worst reading misses its band or limit; empty if it does not."""
     readings: int
     curves: tuple[CurvePicture, ...]
     bars: tuple[BarPicture, ...]
@@ -160,7 +163,7 @@ def _section(
     shown_trends = [
         each
         for each in trends[:_MOST_TRENDS]
-        if each.fills_a_picture and room.take(2 * each.nights)
+        if each.fills_a_picture and room.take(2 * len(each.dots))
     ]
     pictures = len(matrices) + len(curves) + len(bars)
     messages = (row.message for row in rows if row.message and row.value is None)
@@ -173,6 +176,7 @@ def _section(
         headline=bar("", [headline]) if headline else None,
         value=headline.value if headline else None,
         reading=_reading(headline or next(iter(rows), None)),
+        missed=of_reading(headline, outcome, names[1]),
         readings=len(readings),
         curves=tuple(shown_curves),
         bars=tuple(shown_bars),

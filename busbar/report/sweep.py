@@ -78,7 +78,8 @@ def map_of(
     leaves = grouped((leaf_of.get(node, elsewhere), node) for node in ordered)
     stopped = [sweep.stopped] if isinstance(sweep, SweepRun) and sweep.stopped else []
     notes = (*stopped, *sweep.notes)
-    return replace(fleet(states, leaves), unmeasured=sweep.unmeasured, notes=notes)
+    drawn = fleet(states, leaves)
+    return replace(drawn, unmeasured=sweep.unmeasured, notes=notes, accused=sweep.accused)
 
 
 def _findings(

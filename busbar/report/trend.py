@@ -17,11 +17,13 @@ if TYPE_CHECKING:  # numpy takes a while to load, and a run without history does
     from busbar.history.model import Change, Event, NightSeries
 
 _NIGHT = 86400.0
-_MOST_POINTS = 400
+_MOST_ROWS = 400
+_DETAIL, _BEFORE = 90, 30
+"""Nights of a picture, and how many of them come before the change that it shows."""
+_STRIP_TOP, _STRIP_BOTTOM, _STRIP_PARTS = 222, 252, 140
 _MOST_TICKS = 4
 _MOST_SIGNS = 12
 _FEWEST_NIGHTS = 3
-_SPARK_WIDTH, _SPARK_HEIGHT = 96, 20
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,19 @@ class Sign:
 
 
 @dataclass(frozen=True)
+class Overview:
+    """All nights in a strip, from least to most."""
+
+    area: str
+    start: float
+    """Where the nights of the picture begin."""
+    width: float
+    marks: tuple[tuple[float, str, bool], ...]
+    """Where a change is, its text, and whether it is for the worse."""
+    since: str
+
+
+@dataclass(frozen=True)
 class Trend:
     """Geometry and text of the picture; the template draws it."""
 
@@ -63,13 +78,18 @@ class Trend:
     signs: tuple[Sign, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
-    spark: str
     nights: int
     last: str
     table: tuple[tuple[str, str], ...]
-    """Date and value of each night, the last one first."""
+    """Date and value of the last nights, the last one first."""
+    overview: Overview
     changed: bool
     worse: bool
+
+    @property
+    def in_part(self) -> bool:
+        """Whether the picture has some of the nights only."""
+        return self.nights > len(self.dots)
 
     @property
     def fills_a_picture(self) -> bool:
@@ -117,23 +137,19 @@ def trend(
 
     ``facts`` has each provenance by its number.
     """
-    nights = [
+    every = [
         (float(time), float(value))
         for time, value in zip(series.times, series.values, strict=True)
         if drawable(float(value))
         and math.isfinite(float(time))
         and (since is None or time >= since)
-    ][-_MOST_POINTS:]
-    if not nights:
+    ]
+    if not every:
         return None
     changes = [change for event in events for change in event.changes if change.key == series.key]
+    nights = _in_detail(every, changes)
     bounds, key = series.bounds, series.key
-    first, last = nights[0][0], max(nights[-1][0], nights[0][0] + _NIGHT)
-
-    def x(time: float) -> float:
-        share = (time - first) / (last - first)
-        return round(LEFT + 8 + min(max(share, 0.0), 1.0) * (RIGHT - LEFT - 16), 1)
-
+    first, last, x = _time_scale(nights)
     shown = [bounds.low, bounds.high]
     values = [value for _, value in nights]
     y = values_scale([*values, *(v for v in shown if v is not None)], BOTTOM, TOP)
@@ -144,7 +160,7 @@ def trend(
         name=key.name,
         metric=" ".join(part for part in (key.metric, key.node) if part),
         unit=key.unit,
-        summary=_summary(nights, changes, key.unit),
+        summary=_summary(every, changes, key.unit),
         line=" ".join(f"{x(time)},{y.at(value)}" for time, value in nights),
         dots=tuple((x(time), y.at(value)) for time, value in nights),
         band_top=top,
@@ -160,16 +176,61 @@ def trend(
                 worse=change.worse,
             )
             for change in changes
+            if first <= (change.until or change.since) and change.since <= last
         ),
-        signs=tuple(_signs(series, facts, x, first))[-_MOST_SIGNS:],
+        signs=tuple(_signs(series, facts, x, (first, last)))[-_MOST_SIGNS:],
         x_ticks=tuple(_days(first, last, x)),
         y_ticks=tuple(value_ticks(y)),
-        spark=_spark(values),
-        nights=len(nights),
-        last=f"{number(values[-1])} {key.unit}",
-        table=tuple((day(time), number(value)) for time, value in reversed(nights)),
+        nights=len(every),
+        last=f"{number(every[-1][1])} {key.unit}",
+        table=tuple((day(time), number(value)) for time, value in every[: -_MOST_ROWS - 1 : -1]),
+        overview=_overview(every, first, last, changes),
         changed=bool(changes),
         worse=any(change.worse for change in changes),
+    )
+
+
+def _in_detail(
+    nights: Sequence[tuple[float, float]], changes: Sequence[Change]
+) -> Sequence[tuple[float, float]]:
+    """Return the nights around the last change, those for the worse first, else the last ones."""
+    if len(nights) <= _DETAIL:
+        return nights
+    start = len(nights) - _DETAIL
+    if changes:
+        since = max(changes, key=lambda each: (each.worse, each.since)).since
+        start = min(start, max(0, sum(time < since for time, _ in nights) - _BEFORE))
+    return nights[start : start + _DETAIL]
+
+
+def _time_scale(
+    nights: Sequence[tuple[float, float]],
+) -> tuple[float, float, Callable[[float], float]]:
+    """Return the first and the last time of a picture, and where a time is."""
+    first, last = nights[0][0], max(nights[-1][0], nights[0][0] + _NIGHT)
+
+    def x(time: float) -> float:
+        share = (time - first) / (last - first)
+        return round(LEFT + 8 + min(max(share, 0.0), 1.0) * (RIGHT - LEFT - 16), 1)
+
+    return first, last, x
+
+
+def _overview(
+    nights: Sequence[tuple[float, float]], first: float, last: float, changes: Sequence[Change]
+) -> Overview:
+    *_, x = _time_scale(nights)
+    y = values_scale([value for _, value in nights], _STRIP_BOTTOM, _STRIP_TOP)
+    step = math.ceil(len(nights) / _STRIP_PARTS)
+    parts = [nights[n : n + step] for n in range(0, len(nights), step)]
+    most = [f"{x(part[0][0])},{y.at(max(v for _, v in part)) - 0.7:.1f}" for part in parts]
+    least = [f"{x(part[0][0])},{y.at(min(v for _, v in part)) + 0.7:.1f}" for part in parts]
+    return Overview(
+        area=" ".join([*most, *reversed(least)]),
+        start=x(first),
+        width=round(x(last) - x(first), 1),
+        marks=tuple((x(each.since), dated(each), each.worse) for each in changes),
+        since=day(nights[0][0]),
     )
 
 
@@ -186,12 +247,12 @@ def _signs(
     series: NightSeries,
     facts: Mapping[int, Mapping[str, str]],
     x: Callable[[float], float],
-    first: float,
+    shown: tuple[float, float],
 ) -> Iterator[Sign]:
     """Yield a sign for each night from which on the provenance was another one."""
     known, count = 0, 0
     for time, provenance in zip(series.times, series.provenance, strict=True):
-        if provenance and known and provenance != known and time >= first:
+        if provenance and known and provenance != known and shown[0] <= time <= shown[1]:
             before, after = facts.get(known, {}), facts.get(int(provenance), {})
             texts = [
                 f"{name} {before[name]} -> {after[name]}"
@@ -210,18 +271,6 @@ def _days(first: float, last: float, x: Callable[[float], float]) -> Iterator[Ti
     for n in range(0, days + 1, step):
         time = first + n * _NIGHT
         yield Tick(x(time), day(time))
-
-
-def _spark(values: Sequence[float]) -> str:
-    """Return the points of a line of the size of a word."""
-    kept = values[-60:]
-    high = max(kept)
-    low = min(*kept, 0.95 * high)
-    step = _SPARK_WIDTH / max(1, len(kept) - 1)
-    return " ".join(
-        f"{n * step:.1f},{2 + (high - value) / (high - low) * (_SPARK_HEIGHT - 4):.1f}"
-        for n, value in enumerate(kept)
-    )
 
 
 def by_check(trends: Iterable[tuple[str, Trend]]) -> dict[str, list[Trend]]:

@@ -19,7 +19,7 @@ from busbar import site as sites
 from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.nodes.record import NodeEvidence, NodeRecord
 from busbar.errors import BusbarError
-from busbar.report.curve import curve
+from busbar.report.curve import LEFT, RIGHT, curve
 from busbar.report.mail import mail
 from busbar.report.matrix import matrix
 from busbar.report.news import news
@@ -58,7 +58,10 @@ def page(run: Snapshot) -> Page:
 def test_nodes_that_need_something_are_listed(tmp_path: Path) -> None:
     evidence = NodeEvidence("sweep", "2026-11-22", "<b>0.5 GB/s", True, "ticket")
     bad = NodeRecord("n2", "faulty", "2026-11-21", "n2 idle", (evidence,), next="drain")
-    text = render(page_of(Frame(snapshot(tmp_path, [row()]), SITE), nodes=[bad, NodeRecord("n3")]))
+    fine = snapshot(tmp_path, [row(value=1.0, where="n1")])
+    found = page_of(Frame(fine, SITE), nodes=[bad, NodeRecord("n3")])
+    assert found.headline.text.startswith("n2 is faulty: <b>0.5 GB/s; no reading of this run")
+    text = render(found)
     shown = text.partition('id="records"')[2].partition("</section>")[0]
     assert "n2 idle" in shown
     assert "sweep: &lt;b&gt;0.5 GB/s" in shown
@@ -229,6 +232,28 @@ def test_the_nights_since_a_time() -> None:
     assert (all_of_them.nights, late.nights) == (30, 5)
     assert len(late.signs) == 0
     assert trend(nights, [], FACTS, FIRST + 1e9) is None
+
+
+def test_a_long_history_is_drawn_around_its_change_above_all_nights() -> None:
+    nights = series(nights=900, step=400)
+    last, around = trend(nights, [], FACTS), trend(nights, [event(nights, step=400)], FACTS)
+    for each, first in ((last, 810), (around, 370)):
+        assert (each.in_part, each.nights, len(each.dots), len(each.table)) == (True, 900, 90, 400)
+        width = (RIGHT - LEFT - 16) / 899
+        assert each.overview.start == pytest.approx(LEFT + 8 + first * width, abs=0.1)
+        assert each.overview.width == pytest.approx(89 * width, abs=0.2)
+        assert len(each.overview.area.split()) <= 2 * 140
+    assert len(around.steps) == len(around.overview.marks) == 1
+    assert not trend(series(), [], FACTS).in_part
+
+
+def test_a_node_without_a_problem_passes_if_one_reading_was_judged(tmp_path: Path) -> None:
+    rows = [
+        row(value=1.0, where=node, verdict=verdict)
+        for node in ("n1", "n2")
+        for verdict in (Verdict.PASS, Verdict.UNJUDGED)
+    ]
+    assert page(snapshot(tmp_path, rows)).fleet.counts == ((Verdict.PASS, 2),)
 
 
 def test_a_repeat_command_is_one_that_busbar_takes(tmp_path: Path) -> None:

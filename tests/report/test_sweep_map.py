@@ -55,8 +55,20 @@ def test_states_by_leaf(tmp_path: Path) -> None:
     }
     assert [node.name for node in drawn.leaves[1].nodes][-2:] == ["gpu-a10", "gpu-a11"]
     assert of_sweep(drawn) == (
-        "gpu-a5 is slow; gpu-a7 is undecided; gpu-a3 was not measured; 12 nodes in all"
+        "NIC gpu-a5/mlx5_0 is slow: 23 of 46 GB/s; gpu-a7 is undecided; gpu-a3 was not measured;"
+        " 12 nodes in all"
     )
+
+
+def test_an_uplink_is_named_before_the_nodes_behind_it(tmp_path: Path) -> None:
+    behind = ["gpu-a5", "gpu-a6"]
+    uplink = {"id": "leaf3", "kind": "uplink", "evidence": "28 of 47 GB/s; 64 pairs"}
+    verdict, rows = files(tmp_path, accused=[{**uplink, "nodes": behind}])
+    said = of_sweep(map_of(read_sweep(verdict), read_rates(rows), {}))
+    assert said.startswith("uplink leaf3 is slow: 28 of 47 GB/s (2 nodes); ")
+    node = {"id": "gpu-a5", "kind": "node", "evidence": "x", "nodes": ["gpu-a5"]}
+    verdict, rows = files(tmp_path, accused=[node, {**node, "id": "gpu-a6", "nodes": ["gpu-a6"]}])
+    assert "gpu-a5, gpu-a6 are slow" in of_sweep(map_of(read_sweep(verdict), read_rates(rows), {}))
 
 
 def test_nobody_passes_without_rows(tmp_path: Path) -> None:
@@ -78,7 +90,7 @@ def test_the_page_of_a_sweep(tmp_path: Path, busbar: Command) -> None:
     assert "gpu-a3-gpu-a4</strong>: not measured by the sweep" in text
     assert "1 line was cut off" in text
     assert said.status == 0
-    assert said.out.startswith("sweep: degraded: gpu-a5 is slow")
+    assert said.out.startswith("sweep: degraded: NIC gpu-a5/mlx5_0 is slow")
 
 
 def test_the_page_of_a_sweep_by_leaf(tmp_path: Path, busbar: Command) -> None:
