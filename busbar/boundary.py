@@ -248,7 +248,8 @@ def visible(text: str, keep: str = "\t\n") -> str:
     direction, separators other than the space, lone surrogates, unassigned characters), except
     ``keep``.
     """
-    if text.isprintable() and (text.isascii() or not _INVISIBLE.search(text)):
+    plain = text.translate(dict.fromkeys(map(ord, keep)))
+    if plain.isprintable() and (plain.isascii() or not _INVISIBLE.search(plain)):
         return text
     return "".join(
         each

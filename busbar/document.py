@@ -98,15 +98,15 @@ def keys_of(kind: Any) -> tuple[JsonKey, ...]:
 
 def to_json(value: Any) -> Any:
     """Return what ``json`` writes for a document or a part of one."""
+    if value is None or isinstance(value, str | int):  # most values are plain
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None  # JSON has no such number
     if is_dataclass(value):
         return dict(_items(value))
     if isinstance(value, Mapping):
         return {key: to_json(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_json(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None  # JSON has no such number
-    return value
+    return [to_json(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:

@@ -24,6 +24,10 @@ class Evidence:
     text: str = field(metadata=written(by=redact))
     """The line, without secrets."""
 
+    def is_before(self, other: Evidence) -> bool:
+        """Return whether it stands before another line of the same file."""
+        return self.file == other.file and self.line < other.line
+
 
 @dataclass(frozen=True, slots=True)
 class Reading:

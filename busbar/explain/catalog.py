@@ -22,7 +22,7 @@ from busbar.parse.tables import load_all
 Rule: TypeAlias = Callable[[Context], Finding | Iterable[Finding] | None]
 NoteRule: TypeAlias = Callable[[Context], Note | Iterable[Note] | None]
 _T = TypeVar("_T", Finding, Note)
-_END_OF_RUN = ("rank-died", "truncated-output", "launch-failed")
+_END_OF_RUN = ("rank-died", "job-cancelled", "truncated-output", "launch-failed")
 """What follows from every fatal cause."""
 
 

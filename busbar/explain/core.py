@@ -137,7 +137,7 @@ def _explanation(
     findings += () if judgement.banded else unjudged(context)
     findings += asked_versions(context, asked)
     apart = [(each, elsewhere(each, context)) for each in findings]
-    findings = [each for each, note in apart if not note]
+    findings = _before_the_end([each for each, note in apart if not note])
     notes += [note for _, note in apart if note]
     outcome = judgement.verdict(
         verdict or (None if facts.readings else _measured(facts)),
@@ -176,6 +176,17 @@ def _explanation(
         devices=_device_names(facts),
         libraries=_libraries(facts) if facts.tool else (),
     )
+
+
+def _before_the_end(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings without those that only lines after a cancellation of the job show."""
+    ends = (f for f in findings if f.id == "job-cancelled" and f.confidence == "certain")
+    end = next((f.evidence[0] for f in ends), None)
+    return [
+        f
+        for f in findings
+        if not end or not f.evidence or any(not end.is_before(line) for line in f.evidence)
+    ]
 
 
 def _waived(slow: Judged) -> Note:
@@ -316,7 +327,7 @@ def _hides(one: Finding, other: Finding) -> bool:
     if other.id == one.id or first or other.id not in {*hidden_by(one.id), *one.hides}:
         return False
     weak = one.confidence == "likely" and one.effect is Verdict.PASS
-    return not (weak and other.id == "rank-died")
+    return not (weak and other.id in ("rank-died", "job-cancelled"))
 
 
 def _is_older(one: Finding, other: Finding, places: Mapping[int, Position]) -> bool:
@@ -344,6 +355,8 @@ _EXPLAINING = {
 
 def _accounts_for(finding: Finding, outcome: Verdict) -> bool:
     explaining = _EXPLAINING.get(outcome, (Explains.FAILURE,))
+    if finding.effect is Verdict.NOT_RUN:
+        return outcome is Verdict.NOT_RUN
     return finding.effect is not Verdict.PASS or finding.explains in explaining
 
 

@@ -53,6 +53,13 @@ def _api_mismatch(context: Context) -> Iterator[Note]:
         yield Note("ucx-api-mismatch", f"{summary} {library['version']}", lines)
 
 
+@note("job-cancelled")
+def _cancelled(context: Context) -> Iterator[Note]:
+    ended = context.facts.first("died.cancelled")
+    if ended and context.facts.finished:
+        yield Note("job-cancelled", "after the program had measured all", (ended.evidence,))
+
+
 @note("above-band")
 def _beyond(context: Context) -> Note | None:
     beyond = [each for each in context.judged if each.is_beyond]

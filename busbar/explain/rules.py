@@ -87,10 +87,6 @@ _PID = re.compile(r"\w:(?P<pid>\d{1,18})[ :]")
 """Of the process that NCCL, UCX and Open MPI write before a line."""
 
 
-def _is_before(line: Evidence, other: Evidence) -> bool:
-    return line.file == other.file and line.line < other.line
-
-
 @dataclass(frozen=True)
 class Context:
     """The run that a rule looks at."""
@@ -128,10 +124,10 @@ class Context:
         another file than the results have no place among them.
         """
         started = self._started_by
-        before = started and _is_before(own, started)
-        if before and _is_before(self.facts.commands[0][1], own):
+        before = started and own.is_before(started)
+        if before and self.facts.commands[0][1].is_before(own):
             return True
-        return all(_is_before(line, own) for line in self.results)
+        return all(line.is_before(own) for line in self.results)
 
     def may_end(self, own: Evidence) -> bool:
         """Return whether the input leaves open if a message is of the program that measured.
@@ -142,9 +138,9 @@ class Context:
         if not self.facts.readings or self.ends(own):
             return False
         started, start = self._started_by, next(iter(self.facts.launches), None)
-        if started and start and _is_before(started, own) and _is_before(own, start):
+        if started and start and started.is_before(own) and own.is_before(start):
             return False
-        if start and _is_before(own, start):
+        if start and own.is_before(start):
             return True
         processes = {pid for _, pid in self.facts.processes}
         return not any(numbers.count(pid) in processes for pid in _PID.findall(own.text))
@@ -159,7 +155,7 @@ class Context:
     def _started_by(self) -> Evidence | None:
         """The command line that started what measured, if the input shows it."""
         start = next(iter(self.facts.launches), None)
-        commands = [line for _, line in self.facts.commands if start and _is_before(line, start)]
+        commands = [line for _, line in self.facts.commands if start and line.is_before(start)]
         return commands[-1] if commands else None
 
     def errors(self, code: str) -> list[tuple[Error, Evidence]]:

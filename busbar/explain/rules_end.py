@@ -62,15 +62,16 @@ _TEARDOWN = re.compile(r"(?i)reset by|closed by|flush|\[W\d")
 """What libraries say when a peer that is done goes first, and warnings of PyTorch."""
 _INTRODUCES = re.compile(
     r"Process received signal|Traceback \(most|aborting job:|error occurred in MPI|MPI_ABORT was"
+    r"|CANCELLED AT"
 )
 """Lines that only introduce those that say what happened."""
 
 
-@cause("rank-died", hides=["truncated-output"])
+@cause("rank-died", "job-cancelled", hides=["truncated-output"])
 def rank_died(context: Context) -> Finding | None:
     """Launchers report a signal, an abort or an exit code, or the exit status is not 0."""
     facts = context.facts
-    if root := raised(context):
+    if root := _cancelled(context) or raised(context):
         return root
     ignored = went_on(facts)
     kinds = [kind for kind in facts.messages if kind.startswith(("died", "tests.failure"))]
@@ -105,6 +106,36 @@ def rank_died(context: Context) -> Finding | None:
     first = deaths[0].evidence.text if deaths else errors[0][0].text if errors else ""
     summary = first.strip() or f"exit status {status.code if status else ''}"
     return failure(summary, *lines, _reason(facts, lines), certain=False)
+
+
+_OF_THE_JOB = re.compile(r"^(?!.*\*\*\* STEP )")
+"""Slurm cancels a step alone if one of its ranks failed, and says so after or before that."""
+_ENDED_BY_OTHERS = re.compile(
+    r"\b(?:Terminat\w+|Killed|SIGTERM|SIGKILL|Job step aborted|Unable to create step)\b"
+    r"|(?i:signal:? ?\(?|code:? ?-?|status[=:]? ?)(?:9|15|130|137|143)\b"
+)
+"""How the end of a process is told that the scheduler or a user ended."""
+
+
+def _cancelled(context: Context) -> Finding | None:
+    """Return that a job was cancelled or preempted, if no rank failed before that."""
+    facts = context.facts
+    ends = facts.seen("died.cancelled")
+    if not ends or _timed_out(facts) or facts.events_of(Error):
+        return None
+    of_job = [each for each in ends if _OF_THE_JOB.search(each.evidence.text)]
+    first = (of_job or ends)[0].evidence
+    kinds = [kind for kind in facts.messages if kind.startswith(("died", "trouble", "tests."))]
+    others = [s.evidence for kind in kinds for s in facts.seen(kind) if s not in ends]
+    for line in others:
+        later = line.file != first.file or line.line > first.line
+        if not later or not (
+            _ENDED_BY_OTHERS.search(line.text) or (of_job and line.file == first.file)
+        ):
+            return None
+    effect = Verdict.PASS if facts.finished else Verdict.NOT_RUN
+    certain = bool(of_job)
+    return failure(first.text.strip(), first, certain=certain, effect=effect, id_="job-cancelled")
 
 
 def _severe(facts: JobOutput) -> list[Occurrence]:
@@ -179,7 +210,9 @@ def of_another_program(context: Context) -> Evidence | None:
     found = [s.evidence for kind in fatal for s in facts.seen(kind) if context.may_end(s.evidence)]
     if context.results:
         found += [s.evidence for s in facts.seen("nccl.warn") if context.ends(s.evidence)]
-        if facts.complaint and all(_ended_badly(facts, line) for line in context.results):
+        cancelled = [s.evidence for s in facts.seen("died.cancelled")]
+        ended_badly = all(_ended_badly(facts, line) for line in context.results)
+        if facts.complaint and ended_badly and facts.complaint not in cancelled:
             found.append(facts.complaint)
     ending = (line for line in found if not _TEARDOWN.search(line.text))
     return min(ending, key=lambda line: line.line, default=None)

@@ -74,9 +74,10 @@ class Owners:
         self.benchmark = self.benchmark or has_table(text)
         self._in_python = self._in_python or any(each in text for each in _IN_PYTHON)
         listed = self.benchmark and (b" Pid " in text or b'"pid"' in text)
-        for rank in _RANK.finditer(text) if listed else ():
-            self._pids.add(rank["pid"] or rank["number"])
-            self._hosts.add(_short(rank["host"] or rank["name"]))
+        for line in _with_pids(text) if listed else ():
+            if rank := _RANK.search(line):
+                self._pids.add(rank["pid"] or rank["number"])
+                self._hosts.add(_short(rank["host"] or rank["name"]))
         seen = _processes(text) if self._pids else set()
         self._own |= {each for each in seen if each.rpartition(b":")[2] in self._pids}
         # Some tables are posted with lines of other runs of the same test, on the same hosts.
@@ -163,8 +164,22 @@ def _any_of(words: str, processes: set[bytes]) -> re2.Expression:
     return re2.compile("|".join(parts).encode("latin-1"), options())
 
 
+def _with_pids(text: bytes) -> set[bytes]:
+    """Return the different lines that can list a process of a benchmark."""
+    lines = set()
+    for word in (b" Pid ", b'"pid"'):
+        at = text.find(word)
+        while at >= 0:
+            end = _end(text, at)
+            lines.add(text[text.rfind(b"\n", 0, at) + 1 : end])
+            at = text.find(word, end)
+    return lines
+
+
 def _processes(text: bytes) -> set[bytes]:
     """Return ``host:pid`` of the processes of which NCCL and UCX write before a line."""
+    if b"NCCL" not in text and b"UCX" not in text:
+        return set()
     # Few lines begin in a way of their own up to the device, so few are searched.
     starts = {line.split(b" [", 1)[0] for line in text.split(b"\n")}
     found = {

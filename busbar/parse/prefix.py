@@ -50,6 +50,8 @@ class Prefixes:
 
     def learn(self, line: bytes) -> None:
         """Learn what is before a text that begins a line."""
+        if self._table_seen and line[:1] in (b"#", b"{"):
+            return  # nothing is
         beginning = _BEGINNING.search(line[: 2 * LONGEST])
         if not beginning:
             return

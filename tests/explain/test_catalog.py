@@ -133,7 +133,7 @@ def test_a_new_cause_and_a_new_note_take_two_edits_each(tree: Path) -> None:
 
     assert "| [`gpu-on-fire`](#gpu-on-fire) | A GPU burns. |" in page
     assert "**Remedy:** Leave the building." in page
-    assert "**Hides:** `launch-failed`, `rank-died`, `truncated-output`" in page
+    assert "**Hides:** `job-cancelled`, `launch-failed`, `rank-died`" in page
     assert "| `gpu-warm` | A GPU is warm. |" in page
     assert page.endswith("\ngpu_on_fire\n")
 
@@ -163,7 +163,8 @@ def test_causes_of_a_tool_are_beside_it(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_what_each_cause_hides() -> None:
     assert catalog.hidden_by("gpu-driver-missing") == {
-        "launch-failed", "library-missing", "too-few-gpus", "rank-died", "truncated-output",
+        "job-cancelled", "launch-failed", "library-missing", "too-few-gpus", "rank-died",
+        "truncated-output",
     }  # fmt: skip
     assert not catalog.hidden_by("host-staging")
 

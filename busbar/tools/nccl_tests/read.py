@@ -64,7 +64,16 @@ class NcclReader(TableReader):
 
     def comment(self, number: int, text: str) -> bool:
         facts, evidence = self.run, Evidence(self.runs.file, number, text)
-        if version := PATTERNS["version"].match(text):
+        # The most frequent ones are first: some logs hold thousands of tables.
+        if device := parse.parse_device(text):
+            self._begin(evidence)
+            self.run.note_device(device)
+        elif bounds := parse.parse_out_of_bounds(text):
+            facts.out_of_bounds = OutOfBounds(*bounds, evidence)
+            facts.finished, facts.tool = facts.finished or evidence, facts.tool or TOOL_NAME
+        elif PATTERNS["average"].match(text):
+            facts.finished = evidence
+        elif version := PATTERNS["version"].match(text):
             self._begin(evidence)
             versions = version.groupdict("")
             self.run.version = versions.pop("tests")
@@ -81,14 +90,6 @@ class NcclReader(TableReader):
             self._check_units(units, evidence)
         elif started := PATTERNS["collective"].match(text):
             facts.names.append((started["program"].removesuffix("_perf"), evidence))
-        elif device := parse.parse_device(text):
-            self._begin(evidence)
-            self.run.note_device(device)
-        elif bounds := parse.parse_out_of_bounds(text):
-            facts.out_of_bounds = OutOfBounds(*bounds, evidence)
-            facts.finished, facts.tool = facts.finished or evidence, facts.tool or TOOL_NAME
-        elif PATTERNS["average"].match(text):
-            facts.finished = evidence
         else:
             return False
         return True
