@@ -74,7 +74,10 @@ def page_of(
 ) -> Page:
     """Return the overview of one run; ``before`` is the run that tells what is new."""
     run = frame.run
-    if run.verdict is Verdict.UNJUDGED and of_news(news):  # as busbar history changes says
+    records = tuple(one for one in nodes if one.next)
+    # As busbar history changes and busbar node say; the checks of this run keep their verdicts.
+    faulty = any(one.state == "faulty" for one in records)
+    if not run.verdict.is_problem and (faulty or of_news(news)):
         run = replace(run, verdict=Verdict.DEGRADED)
     name = namer(run.outcomes)
     found = failures(run, name, scheduled=frame.scheduled)
@@ -94,7 +97,6 @@ def page_of(
         for each in found:
             each.new = not any((each.id, check) in known for check in each.checks)
     readings = [row for each in run.outcomes for row in each.results if row.value is not None]
-    records = tuple(one for one in nodes if one.next)
     return Page(
         run=run,
         headline=headline(
