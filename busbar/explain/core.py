@@ -34,7 +34,12 @@ from busbar.explain.elsewhere import elsewhere
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains, Finding, finding
-from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
+from busbar.explain.rules_end import (
+    before_the_end,
+    is_alone,
+    missing_sizes,
+    of_another_program,
+)
 from busbar.explain.timeline import Position
 from busbar.explain.without_band import asked_versions, unjudged
 from busbar.parse.events import Check, Rank
@@ -137,7 +142,7 @@ def _explanation(
     findings += () if judgement.banded else unjudged(context)
     findings += asked_versions(context, asked)
     apart = [(each, elsewhere(each, context)) for each in findings]
-    findings = _before_the_end([each for each, note in apart if not note])
+    findings = before_the_end([each for each, note in apart if not note])
     notes += [note for _, note in apart if note]
     outcome = judgement.verdict(
         verdict or (None if facts.readings else _measured(facts)),
@@ -176,17 +181,6 @@ def _explanation(
         devices=_device_names(facts),
         libraries=_libraries(facts) if facts.tool else (),
     )
-
-
-def _before_the_end(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings without those that only lines after a cancellation of the job show."""
-    ends = (f for f in findings if f.id == "job-cancelled" and f.confidence == "certain")
-    end = next((f.evidence[0] for f in ends), None)
-    return [
-        f
-        for f in findings
-        if not end or not f.evidence or any(not end.is_before(line) for line in f.evidence)
-    ]
 
 
 def _waived(slow: Judged) -> Note:

@@ -133,7 +133,7 @@ def test_a_new_cause_and_a_new_note_take_two_edits_each(tree: Path) -> None:
 
     assert "| [`gpu-on-fire`](#gpu-on-fire) | A GPU burns. |" in page
     assert "**Remedy:** Leave the building." in page
-    assert "**Hides:** `job-cancelled`, `launch-failed`, `rank-died`" in page
+    assert "**Hides:** `launch-failed`, `rank-died`, `job-cancelled`" in page
     assert "| `gpu-warm` | A GPU is warm. |" in page
     assert page.endswith("\ngpu_on_fire\n")
 
