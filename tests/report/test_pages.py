@@ -60,6 +60,7 @@ def test_nodes_that_need_something_are_listed(tmp_path: Path) -> None:
     bad = NodeRecord("n2", "faulty", "2026-11-21", "n2 idle", (evidence,), next="drain")
     fine = snapshot(tmp_path, [row(value=1.0, where="n1")])
     found = page_of(Frame(fine, SITE), nodes=[bad, NodeRecord("n3")])
+    assert found.run.verdict is Verdict.DEGRADED
     assert found.headline.text.startswith("n2 is faulty: <b>0.5 GB/s; no reading of this run")
     text = render(found)
     shown = text.partition('id="records"')[2].partition("</section>")[0]
