@@ -35,7 +35,7 @@ from busbar.gate.slurm import SlurmContext, from_environment
 from busbar.site.gate import Gate
 from busbar.site.load import find, link_classes, load, names
 from busbar.site.model import Gpus, NodeType, Site
-from busbar.terminal import stdout
+from busbar.terminal import stderr, stdout
 
 _BITS = 8
 
@@ -59,6 +59,11 @@ def _compile(args: argparse.Namespace) -> int:
         raise BusbarError("compile needs a site", hint="give --site NAME")
     xids = {str(code): xid for code, xid in _catalog().items()}
     site = replace(_trusted(args.site), xids=xids)
+    for each in load(args.site).unlisted:
+        stderr().line(
+            f"busbar gate: partition {each.name} has no nodelist: on its nodes, give --partition"
+            f" {each.name}, or the gate ends with status 2 and checks little"
+        )
     path = output_directory(args.output, "--output") / site.name
     text = json.dumps(site.document, separators=(",", ":"))
     program = path.with_name(f"{site.name}.pyz")
@@ -102,7 +107,16 @@ def compile_site(site: Site, *, copies: bool = True) -> GateSite:
         rules=_rules(site.gate or Gate()),
         partitions={partition.name: partition.node_type for partition in site.partitions},
         nodes={kind: _node(site, partition, copies) for kind, partition in kinds.items()},
+        hosts=_hosts(site),
     )
+
+
+def _hosts(site: Site) -> Mapping[str, str]:
+    if not any(partition.nodelist for partition in site.partitions):
+        return {}
+    from busbar.slurm.nodes import partition_by_node  # noqa: PLC0415 - few gates need it
+
+    return partition_by_node(site)
 
 
 def _rules(gate: Gate) -> Rules:

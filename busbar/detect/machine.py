@@ -25,6 +25,7 @@ from busbar.site.load import family_names, link_classes_of, load, names, ships
 from busbar.site.model import Gpus, Nic, NodeType, Numa, PartitionFeature, Site
 from busbar.site.plain import explained
 from busbar.site.yamlfile import dotted
+from busbar.slurm.hostlist import fold
 from busbar.terminal import stderr
 
 __all__ = ["compose", "detect", "detect_cluster", "match", "recorded"]
@@ -118,6 +119,8 @@ def compose_cluster(cluster: Cluster, host: str) -> Detected:
             "access": list(group.access),
             "nodes": len(group.nodes),
         }
+        if len(cluster.groups) > 1:
+            partition["nodelist"] = fold(node.name for node in group.nodes)
         partitions.append(partition | _features(machine))
         count = group.nodes[0].gpu_count
         if count and "gpus" not in machine.facts:

@@ -66,6 +66,8 @@ def write_like(like: Site, name: str, parent: Path) -> Path:
     content |= {"name": name, "description": f"A system like {like.name}"}
     for node in content["node_types"].values():
         node.get("gpus", {}).pop("bus_ids", None)
+    for partition in content["partitions"]:
+        partition.pop("nodelist", None)
     text = _HEAD.format(like=like.name, directory=directory)
     for key, value in content.items():
         nested = isinstance(value, dict | list)

@@ -29,6 +29,7 @@ from busbar.site.links import Bundle
 from busbar.site.load import family, find, link_classes, load, read, shadowed
 from busbar.site.model import NodeType, Partition, Reference, Site
 from busbar.site.tuning import profiles
+from busbar.slurm.nodes import partition_by_node
 
 _RDMA = frozenset({"verbs", "cxi", "efa"})
 _EXAMPLES: dict[LinkKind, str] = {
@@ -157,6 +158,16 @@ def _partitions(site: Site) -> Iterator[Violation]:
             rule = f"duplicate partition {partition.name!r}"
             yield ("partitions", index, "name"), rule, "rename one"
         names.add(partition.name)
+    try:
+        partition_by_node(site)
+    except BusbarError as error:
+        yield ("partitions",), f"{error.where}: {error.what}", error.hint
+    for partition in site.unlisted if site.gate else ():
+        yield (
+            ("partitions", site.partitions.index(partition)),
+            f"busbar gate cannot tell which nodes are of type {partition.node_type}",
+            "add nodelist, the names of the nodes as Slurm writes them",
+        )
 
 
 def _files(site: Site) -> Iterator[Violation]:

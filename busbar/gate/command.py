@@ -54,7 +54,9 @@ def _seconds(text: str) -> float:
 
 
 OPTIONS = (
-    option("--partition NAME", "partition of this node (default: that of the job)", default=""),
+    option(
+        "--partition NAME", "partition of this node (default: by the site's nodelists)", default=""
+    ),
     option("--passive", "only read the state; takes less than 2 s"),
     option(
         "--deadline S", "seconds until the gate reports what it knows", type=_seconds, default=45
@@ -110,8 +112,8 @@ def run_gate(
     site. docs/gate.md shows how Slurm runs it.
 
     Exit status: 0 the node may take jobs, or nothing certain is known against it, also after an
-    error of the gate; 1 a fault that the site enforces; 2 invalid options, but 0 in a prolog or
-    epilog, so that a wrong option drains no node.
+    error of the gate; 1 a fault that the site enforces; 2 invalid options, or the site or the type
+    of this node is unknown, but 0 in a prolog or epilog, so that a mistake drains no node.
 
     Examples:
 
@@ -134,7 +136,10 @@ def run_gate(
                 memory=args.memory,
             )
         )
-        status = EXIT_FAULT if result.drain else 0
+        mistake = usage_status() if result.misconfigured else 0
+        status = EXIT_FAULT if result.drain else mistake
+        if result.misconfigured:
+            _complain(result.problems[0])
         _report(args, result, screen)
         _act(args, result, slurm)
         sys.stdout.flush()

@@ -139,6 +139,8 @@ class GateDocument:
     """Why checks are missing; empty if all ran."""
     checks: tuple[GateRow, ...]
     """Every check in every place."""
+    misconfigured: bool = False
+    """Whether the site or the type of the node is unknown; the exit status is then 2."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,7 @@ def concluded(
         drain=bool(faults),
         reason=reason_of(faults) if faults else "",
         problems=problems,
+        misconfigured=bool(basis.problem),
         checks=checks,
     )
 

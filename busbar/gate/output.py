@@ -56,7 +56,9 @@ def _sentence(result: GateDocument) -> str:
             + f", not {row.band}" * bool(row.band)
             for row in faults
         ]
-        ending = "" if result.drain else "; the site only observes this: it may take jobs"
+        ending = "; the site only observes this: it may take jobs"
+        if result.reason:
+            ending = "" if result.drain else "; a dry run drains nothing: it may take jobs"
         return "; ".join(parts[:_MOST_FAULTS]) + _more(parts) + ending
     open_ = [f"{row.check}: {row.note}" for row in result.checks if row.verdict is Verdict.UNKNOWN]
     open_ += result.problems
@@ -67,6 +69,8 @@ def _sentence(result: GateDocument) -> str:
 
 def _next(result: GateDocument) -> str:
     """Return what to do; empty if nothing is wrong."""
+    if result.problems:
+        return f"{result.problems[0]}; then run busbar gate again"
     if not result.site:
         return "busbar site list, then busbar gate --site NAME: it judges more"
     again = f"then run busbar gate --site {result.site} again"
@@ -74,8 +78,7 @@ def _next(result: GateDocument) -> str:
         first = gravest(faults)
         return f"{f'{first.check} {first.where}'.strip()}: {first.remedy}; {again}"
     open_ = [row.check for row in result.checks if row.verdict is Verdict.UNKNOWN]
-    open_ += result.problems
-    return f"{open_[0]}: do what its line says is missing, {again}" if open_ else ""
+    return f"nothing to repair; the line of {open_[0]} says why it is unknown" if open_ else ""
 
 
 def _more(parts: Sequence[str], shown: int = _MOST_FAULTS) -> str:

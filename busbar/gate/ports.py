@@ -62,7 +62,7 @@ def _counted(ports: Sequence[PortState], node: NodeKind) -> GateFinding:
     if active >= wanted:
         note = "other names than in site.yaml"
         return GateFinding("nic_state", Verdict.PASS, value=value, band=band, note=note)
-    note = f"none is named {node.ports[0].name}; correct site.yaml, or give --partition"
+    note = f"/sys has no port or interface {node.ports[0].name}; correct nics in site.yaml"
     return GateFinding("nic_state", Verdict.UNKNOWN, value=value, band=band, note=note)
 
 

@@ -164,8 +164,13 @@ def _site(options: GateOptions) -> tuple[GateSite | None, Basis]:
         site.node(options.partition)
     except BusbarError as error:
         return None, Basis(problem=str(error))
-    job = options.slurm.partition
-    partition = options.partition or (job if job in site.partitions else "")
+    slurm = options.slurm
+    partition = options.partition or site.hosts.get(slurm.node, "")
+    if slurm.in_job and not partition and slurm.partition in site.partitions:
+        partition = slurm.partition  # not in a prolog: users choose the partition of a job
+    problem = (
+        f"the site has several node types, and no nodelist with {slurm.node}; add it to"
+        " site.yaml, or give --partition"
+    )
     known = partition or site.alike
-    problem = "" if known else "the site has several node types; give --partition"
-    return site, Basis(site.name, partition, site.rules, problem)
+    return site, Basis(site.name, partition, site.rules, "" if known else problem)

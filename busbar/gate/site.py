@@ -183,6 +183,8 @@ class GateSite:
     """The type of node of each partition."""
     nodes: Mapping[str, NodeKind]
     xids: Mapping[str, Xid] = field(default_factory=dict)
+    hosts: Mapping[str, str] = field(default_factory=dict)
+    """The partition of each node that the site lists."""
 
     @property
     def alike(self) -> bool:

@@ -107,7 +107,7 @@ def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Gate
         note = f"{on_bus} are on the PCI bus" if on_bus != found else ""
         yield replace(finding, verdict=Verdict.FAILED, note=note)
     else:
-        note = "more than the site says; correct site.yaml, or give --partition"
+        note = "more than the site says; correct node type or nodelist in site.yaml"
         yield replace(finding, verdict=Verdict.UNKNOWN, note=note)
 
 

@@ -231,6 +231,9 @@ class Partition(Record):
     """Jobs that ReFrame submits at once; if it is not set, all jobs of ``--nodelist`` at once."""
     nodes: Count = 1
     """Nodes that a check may use."""
+    nodelist: str = ""
+    """Names of all its nodes, as Slurm writes them: ``gpu[001-130]``. By it ``busbar gate`` knows
+    the type of a node; needed if the site has several."""
     features: tuple[PartitionFeature, ...] = ()
     """What the network or the mode of the GPUs is, for checks that need it."""
     deliveries: tuple[Delivery, ...] = ()
@@ -398,6 +401,12 @@ class Site(Record):
         Raises ``BusbarError`` for an unknown partition.
         """
         return self.node_types[self._partition(partition).node_type]
+
+    @property
+    def unlisted(self) -> tuple[Partition, ...]:
+        """The partitions without a nodelist, if the site has nodes of several types."""
+        several = len({partition.node_type for partition in self.partitions}) > 1
+        return tuple(each for each in self.partitions if several and not each.nodelist)
 
     def only(self, partition: str | None = None) -> Site:
         """Return the site as if it had one partition (None: the first) and what fits it.

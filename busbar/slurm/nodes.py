@@ -6,7 +6,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from busbar.errors import BusbarError
 from busbar.parse import numbers
+from busbar.site.model import Site
+from busbar.slurm.hostlist import expand
 
 FORMAT = "--format=%N|%T|%E"
 """The option of ``sinfo --Node`` for :func:`parse_nodes`."""
@@ -112,3 +115,19 @@ def value_of(text: str, key: str) -> str:
     """Return the value of a key in a line of ``scontrol show``; empty if Slurm has none."""
     match = re.search(rf"(?:^|\s){key}=(?P<value>\S*)", text)
     return "" if not match or match["value"] in ("(null)", "None") else match["value"]
+
+
+def partition_by_node(site: Site) -> dict[str, str]:
+    """Return the partition of each node that a site lists.
+
+    Raises ``BusbarError`` for an invalid list, or a node in the lists of two partitions.
+    """
+    found: dict[str, str] = {}
+    for partition in site.partitions:
+        where = f"nodelist of partition {partition.name}"
+        for node in expand(partition.nodelist, where) if partition.nodelist else ():
+            if node in found:
+                what = f"{node} is in the nodelist of partition {found[node]}, too"
+                raise BusbarError(what, where=where, hint="list each node once")
+            found[node] = partition.name
+    return found

@@ -128,6 +128,12 @@ def test_the_text_ends_with_the_reason(capsys: pytest.CaptureFixture[str]) -> No
     assert lines[-2] == "0 of 2 checks pass, state and copies, site alpha, 1.5 s"
     assert lines[0] == "failed: n1: nic_state mlx5_0 is down, not active"
     assert "\x1b" not in "".join(lines)
+    show(replace(result(DOWN), drain=False), stdout())
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].endswith("; a dry run drains nothing: it may take jobs")
+    assert lines[-1].startswith("would drain: [node_problem] nic_state")
+    show(result(DOWN, rules=Rules()), stdout())
+    assert "; the site only observes this: it may take jobs\n" in capsys.readouterr().out
 
 
 def test_the_json_document_names_each_check() -> None:

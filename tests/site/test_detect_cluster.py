@@ -104,6 +104,7 @@ def test_what_a_node_prints_makes_the_site() -> None:
     gpu, cpu = site.partitions
     assert (gpu.name, gpu.nodes, gpu.launcher, gpu.features) == ("gpu", 2, "srun", ("roce",))
     assert (cpu.name, cpu.nodes, cpu.features) == ("cpu", 1, ())
+    assert (gpu.nodelist, cpu.nodelist) == ("g[1-2]", "c1")
     node = site.node_type("gpu")
     assert (node.cores, node.sockets, node.threads_per_core) == (96, 2, 1)
     assert node.gpus

@@ -32,6 +32,11 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
     "unknown key": ("h200x4", f"{H200}.gpus.colour", "green", "unknown key; known: vendor, model"),
     "missing key": ("h200x4", "family", None, "missing key; add it"),
     "wrong type": ("h200x4", f"{H200}.gpus.count", "four", "'four'"),
+    "a list of nodes": ("h200x4", "|partitions[0].nodelist", "n[1-", "missing bracket"),
+    "nodes of unknown type": (
+        *("mi300x", "|gate", {"checks": {}}),
+        "busbar gate cannot tell which nodes are of type spx; add nodelist",
+    ),
     "no such family": ("p5", "family", "eva", "did you mean 'efa'?"),
     "no such node type": ("mi300x", "partitions[0].node_type", "spy", "unknown node type 'spy'"),
     "unknown link class": (
