@@ -229,7 +229,8 @@ def _deliveries(site: Site) -> Iterator[Violation]:
                     ("partitions", site.partitions.index(partition), "node_type"),
                     f"no delivery fits partition {partition.name}: its nodes need stack"
                     f" {_needed(site, [partition])}",
-                    f"add one to deliveries, or deliveries to partition {partition.name}",
+                    "add one to deliveries of the site or the partition, such as"
+                    f" {{kind: wheels, stack: {_needed(site, [partition])}}}",
                 )
             names: set[str] = set()
             for delivery in fitting[partition.name]:

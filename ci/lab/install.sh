@@ -77,7 +77,7 @@ if [[ -n ${UNSTABLE:-} && ! -e $UNSTABLE/bin/srun ]]; then
     from=$work/root/usr/lib/${library##*/}
     cp -a "$from"/*.so* "$from/slurm-wlm" "$UNSTABLE.new/lib/"
     loader=$(cd "$from" && echo ld-linux-*)
-    for program in "$work"/root/usr/sbin/slurm{ctld,d,stepd}-wlm "$work"/root/usr/bin/{srun,sbatch,salloc,sinfo,squeue,scancel,scontrol,sacct}; do
+    for program in "$work"/root/usr/sbin/slurm{ctld,d,stepd}-wlm "$work"/root/usr/bin/{srun,sbatch,salloc,sinfo,squeue,scancel,scontrol,sacct,scrontab}; do
         name=$(basename "$program" -wlm)
         cp -L "$program" "$UNSTABLE.new/bin/$name"
         patchelf --force-rpath --set-interpreter "$UNSTABLE/lib/$loader" --set-rpath "$UNSTABLE/lib:$UNSTABLE/lib/slurm-wlm" "$UNSTABLE.new/bin/$name"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import time
@@ -24,6 +25,7 @@ LINE = f'echo "{PASS}"'
 MISTAKES: dict[str, tuple[tuple[str, str], str, str]] = {
     "none": (("", ""), LINE, ""),
     "another form of the gate": (("GATE_SBATCH=", 'GATE="busbar itself"'), LINE, ""),
+    "no Busbar, but the compiled gate": (*(("BUSBAR=", "GATE="), LINE, ""),),
     "a misspelt key": (("GATE_OPTIONS", "GATE_OPTION"), LINE, "gate.conf:3:GATE_OPTION="),
     "words beside the settings": (("# a", "a"), LINE, "gate.conf:1:a comment: is no setting"),
     "blanks around =": (("BUSBAR=", "BUSBAR ="), LINE, "gate.conf:2:BUSBAR ="),
@@ -120,3 +122,26 @@ def test_the_commands_that_come_with_the_hooks(
         env={"PATH": f"{tmp_path}:/usr/bin:/bin", "MEMINFO": str(tmp_path / "meminfo")},
     )
     assert (done.returncode, done.stdout.strip()) == ended
+
+
+@cases(("status", "printed"), [(0, ""), (3, ""), (1, "n3 is slow\n"), (2, "n3 is slow\n")])
+def test_a_night_prints_its_summary_only_after_a_fault(
+    tmp_path: Path, status: int, printed: str
+) -> None:
+    called = tmp_path / "called"
+    body = f'echo "$*" >>{called}; [ $1 = nightly ] || exit 1; echo n3 is slow; exit {status}'
+    (tmp_path / "busbar").write_text(f"#!/bin/sh\n{body}\n")
+    (tmp_path / "busbar").chmod(0o755)
+    places = {"BUSBAR": f"{tmp_path}/busbar", "OUTPUT": f"{tmp_path}", "METRICS": "/m"}
+    done = subprocess.run(
+        [HOOKS / "night", "--site", "alpha"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | places,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (status % 3, printed, "")
+    nightly, report, node = called.read_text().splitlines()
+    assert nightly == f"nightly --site alpha --output {tmp_path}"
+    assert "--prometheus /m/busbar.prom" in report
+    assert "--prometheus /m/busbar_nodes.prom" in node
