@@ -2,6 +2,8 @@
 # The commands of the project; run `make help` for a list.
 SHELL := /bin/bash
 BIN := .venv/bin
+# Images set it; without compiled modules each Python that a test starts spends most of its time on compiling ours.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench bench-statistics fit published fuzz mutants docs clean docs-site completion image sbom bundle bundle-verify bundle-install spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 

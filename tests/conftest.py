@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import fnmatch
+import gc
 import os
 import re
 import subprocess
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
+from hypothesis import HealthCheck, settings
 
 from busbar.data import PYTHON
 
@@ -24,6 +26,17 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[1]
 BIN = Path(sys.executable).parent
 SOURCE = ROOT / "reframe_checks" / "src" / "gpu_aware.cpp"
+
+# The same cases for everyone: what chance finds is not the fault of the change that meets it.
+settings.register_profile(
+    "few",
+    max_examples=25,
+    derandomize=True,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.register_profile("many", settings.get_profile("few"), max_examples=300, derandomize=False)
+settings.load_profile("many" if os.environ.get("BUSBAR_LAB") == "all" else "few")
 
 SKIPS = yaml.safe_load((ROOT / "tests" / "skips.yaml").read_text())
 
@@ -57,6 +70,12 @@ def pytest_configure(config: pytest.Config) -> None:
             "XDG_CACHE_HOME": directory.name,
             "BUSBAR_TEST_FILES": directory.name,
         }
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector what lives as long as the tests do."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

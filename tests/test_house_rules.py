@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.cases import cases
+from tests.files import syntax
 
 ROOT = Path(__file__).parents[1]
 FILES = sorted(
@@ -35,7 +36,7 @@ def parsed(text: str) -> tuple[list[ast.AST], set[int]]:
     rows = ["", *text.splitlines()]
     lines = {n for n, row in enumerate(rows) if row.strip() and not row.lstrip().startswith("#")}
     kept, docstrings = [], set[int]()
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(syntax(text)):
         if isinstance(node, _KEPT):
             kept.append(node)
         elif isinstance(node, ast.Constant | ast.JoinedStr) and '"""' in rows[node.lineno]:

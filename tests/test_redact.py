@@ -7,11 +7,10 @@ import json
 import time
 from pathlib import Path
 
-import yaml
-
 from busbar.document import to_json
 from busbar.explain import Source, explain
 from busbar.redact import KEPT_PREFIXES, kept_environment, redact, redact_document
+from tests.files import read_table
 
 # Assembled here so that no scanner takes them for real ones.
 AWS_KEY = "AKIA" + "IOSFODNN7EXAMPLE"
@@ -21,7 +20,7 @@ RANDOM = "Zk9" + "xQ2mV7tLr4WbY8nHc1JdP6sAe3GfU0"
 SECRETS = (AWS_KEY, GITHUB, JWT, RANDOM)
 AWS_SECRET = "wJalrXUtnFEMI/K7MDENG/bPxRfiCY" + "EXAMPLEKEY"
 PEM_BODY = "MIIEvQIBADANBgkqhkiG9w0BAQE" + "FAASCBKcwggSjAgEAAoIBAQC7VJTUt9Us8cKj"
-TABLE = yaml.safe_load(Path(__file__).with_name("redact.yaml").read_text())
+TABLE = read_table(Path(__file__).with_name("redact.yaml"))
 FORMS = [
     ("hunter2pass", each) if isinstance(each, str) else each[::-1] for each in TABLE["secrets"]
 ]

@@ -13,6 +13,7 @@ import pytest
 
 from busbar.parse.tables import load_yaml
 from tests.cases import cases
+from tests.files import syntax
 
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*(ROOT / "busbar").rglob("*.py"), *(ROOT / "reframe_checks").rglob("*.py")])
@@ -89,7 +90,7 @@ def numbered(tree: ast.Module) -> Iterator[int]:
 
 @cases("path", SOURCES)
 def test_groups_have_names(path: Path) -> None:
-    tree = ast.parse(path.read_text())
+    tree = syntax(path.read_text())
     assert [(line, text) for line, text in expressions(tree) if unnamed(text)] == []
     assert list(numbered(tree)) == []
 

@@ -36,6 +36,18 @@ def test_a_detected_site_can_be_linted_and_loaded(root, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.fixture(scope="module")
+def machine():
+    """What is detected on this machine, asked once."""
+    return default_site.detect()
+
+
+@pytest.fixture
+def _detected(machine, monkeypatch):
+    monkeypatch.setattr(default_site, "detect", lambda: machine)
+
+
+@pytest.mark.usefixtures("_detected")
 def test_a_machine_that_no_site_describes_is_checked_by_its_own_facts(tmp_path, monkeypatch):
     monkeypatch.setattr(default_site, "match", lambda _detected: None)
     monkeypatch.setattr(default_site, "cluster_name", lambda: "")
@@ -49,9 +61,9 @@ def test_a_machine_that_no_site_describes_is_checked_by_its_own_facts(tmp_path, 
 
 @pytest.mark.parametrize(("scheduler", "own"), [("local", True), ("flux", True), ("slurm", False)])
 def test_a_shipped_site_with_another_scheduler_is_not_this_machine(
-    scheduler, own, tmp_path, monkeypatch
+    scheduler, own, tmp_path, monkeypatch, machine
 ):
-    detected = default_site.detect()
+    detected = machine
     site = detected.site.model_copy(update={"scheduler": scheduler})
     monkeypatch.setattr(default_site, "detect", lambda: dataclasses.replace(detected, site=site))
     monkeypatch.setattr(default_site, "match", lambda _detected: "dgx-h100")
@@ -70,6 +82,7 @@ def test_a_shipped_site_with_another_scheduler_is_not_this_machine(
         ("", ("local", "")),
     ],
 )
+@pytest.mark.usefixtures("_detected")
 def test_on_a_cluster_its_site_is_taken(root, tmp_path, monkeypatch, cluster, chosen):
     """By name, if it has Slurm; else it is said that only this host is tested."""
     monkeypatch.setenv("BUSBAR_SITE_PATH", str(tmp_path))
@@ -83,9 +96,9 @@ def test_on_a_cluster_its_site_is_taken(root, tmp_path, monkeypatch, cluster, ch
     assert " ".join(said).startswith(chosen[1])
 
 
-def test_a_host_of_a_cluster_without_a_site_submits_nothing(tmp_path, monkeypatch):
+def test_a_host_of_a_cluster_without_a_site_submits_nothing(tmp_path, monkeypatch, machine):
     """Also if it has GPUs that no site has: its own facts make a site without Slurm."""
-    detected = default_site.detect()
+    detected = machine
     partition = detected.site.partitions[0].model_copy(
         update={"launcher": "srun", "access": ("--partition=gpu",), "nodes": 8}
     )

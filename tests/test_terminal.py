@@ -24,7 +24,8 @@ from busbar.engine.results import Outcome, Result
 from busbar.report.terminal import print_verdicts
 from busbar.terminal import Column, Terminal
 from busbar.verdict import Verdict
-from tests.cases import cases
+from tests.cases import cases, some
+from tests.files import syntax
 
 ROOT = Path(__file__).parents[1]
 HEALTHY = ROOT / "tests/data/h200x4/osu_bibw_healthy.log"
@@ -66,7 +67,8 @@ def test_each_way_to_print(text: str) -> None:
 
 
 def test_every_character_is_shown_or_escaped() -> None:
-    for first in range(0, sys.maxunicode + 1, 4096):
+    planes = range(0x10000, sys.maxunicode + 1, 4096)
+    for first in (*range(0, 0x10000, 4096), 0xE0000, *some(planes, 16)):
         text = visible("".join(map(chr, range(first, first + 4096))))
         assert hidden(text) <= {"\t"}, hex(first)
         text.encode()
@@ -243,7 +245,7 @@ def prints(tree: ast.Module) -> Iterator[int]:
 def test_nobody_prints_around_it() -> None:
     found = {}
     for path in [*(ROOT / "busbar").rglob("*.py"), *(ROOT / "reframe_checks").glob("*.py")]:
-        lines = list(prints(ast.parse(path.read_text())))
+        lines = list(prints(syntax(path.read_text())))
         if lines:
             found[path.relative_to(ROOT).as_posix()] = lines
     assert PRINTER in found

@@ -11,6 +11,7 @@ from busbar import site as sites
 from busbar.certify import contract as contracts
 from busbar.certify.plan import planned
 from busbar.errors import BusbarError
+from tests.cases import cases, some
 
 _HEAD = "site: dgx-h100\npartition: gpu\nclauses:\n"
 _ALL = "  - require: collective\n    operation: all_reduce\n"
@@ -144,7 +145,7 @@ def test_a_site_or_partition_that_is_not_there(tmp_path: Path, key: str) -> None
         contracts.load(file)
 
 
-@pytest.mark.parametrize("name", sites.names())
+@cases("name", some(sites.names(), 4))
 def test_the_first_contract_of_each_site_is_valid(tmp_path: Path, name: str) -> None:
     site = sites.load(name)
     file = tmp_path / "contract.yaml"

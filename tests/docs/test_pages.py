@@ -68,7 +68,8 @@ def blocks(page: Path) -> list[str]:
     return re.findall(r"^```\n(\$ .*?)^```", page.read_text(), flags=re.M | re.S)
 
 
-@pytest.mark.parametrize("block", blocks(ROOT / "docs/tutorial.md"))
+@pytest.mark.run
+@cases("block", blocks(ROOT / "docs/tutorial.md"))
 def test_commands_of_the_tutorial_print_what_it_shows(block: str, tmp_path: Path) -> None:
     """Each line that is shown, in this order; ``...`` stands for any others."""
     for name in ("busbar", "tests"):

@@ -17,7 +17,7 @@ from busbar.cli import EXIT_USAGE, main
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import explain
-from tests.cases import cases
+from tests.cases import cases, some
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "tests" / "data"
@@ -55,12 +55,12 @@ def test_a_schema_is_valid(name: str) -> None:
 
 def test_explain() -> None:
     documents = []
-    for path in LOGS:
+    for path in some(LOGS, 4):
         try:
             documents += [to_json(each) for each in explain([path])]
         except BusbarError:
             continue  # outputs of tools that describe a machine
-    assert len(documents) > 80
+    assert len(documents) > 20
     assert any(document["causes"] and document["notes"] for document in documents)
     validate("busbar-explain-1", json.loads(json.dumps(documents)))
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar import site as sites
@@ -24,6 +24,7 @@ from busbar.explain import Source, explain
 from busbar.explain.core import explain_output
 from busbar.explain.rulebook import PATTERNS
 from busbar.site.model import Site
+from tests.cases import some
 
 from ..explain.test_labels import DATA, LABELS, neutral
 from ..reframe.conftest import bands_found_once  # noqa: F401 - a fixture
@@ -159,7 +160,6 @@ def test_the_record_of_our_own_program(data: Path) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None)
 def test_generated_readings_of_every_site_and_collective(data: st.DataObject) -> None:
     site, partition = data.draw(st.sampled_from(PLACES))
     gpus = site.node_type(partition).gpus
@@ -192,7 +192,7 @@ def test_generated_readings_of_every_site_and_collective(data: st.DataObject) ->
 def test_every_recorded_run_is_judged_alike() -> None:
     """A check of the same launch makes of each reading what the explanation makes of it."""
     compared = 0
-    for label in LABELS:
+    for label in some(LABELS, 3):
         source = neutral(DATA / label["file"])
         outputs = collect([source], PATTERNS)
         output = outputs[0]
@@ -219,4 +219,4 @@ def test_every_recorded_run_is_judged_alike() -> None:
             for j in found.judged
         ], label["file"]
         compared += 1
-    assert compared > 60
+    assert compared > 20

@@ -12,7 +12,7 @@ from itertools import combinations, pairwise, product
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar import site as sites
@@ -41,6 +41,12 @@ SITES = {name: sites.load(name) for name in sites.names()}
 PLACES = [(site, partition.name) for site in SITES.values() for partition in site.partitions]
 PAIRS = ("osu_bw", "osu_bibw", "osu_latency", "gpu_aware", "memory", "osu_xccl_bw", "ucx_perftest")
 BENCHES = (*PAIRS, "osu_mbw_mr", *OSU_COLLECTIVES, *COLLECTIVES, "torch_collectives", "fi_rma_bw")
+UNLIKE = {
+    (site.family, node.gpus, node.nics, tuple(lanes(site)), str(site.tuning)): (site, name)
+    for site, name in PLACES
+    for node in [site.node_type(name)]
+}.values()
+"""One partition of those with the same links, whose bands are the same."""
 COPIES = (Copy(0, 1, 1 << 20, "memcpy", 50.0), Flag(0, 1, 0.1))
 
 
@@ -113,7 +119,6 @@ def ordered(reading: Reading, values: set[float]) -> list[Reading]:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
 def test_a_better_reading_never_gets_a_worse_verdict(data: st.DataObject) -> None:
     run = data.draw(runs())
     reading = data.draw(readings(run))
@@ -136,17 +141,16 @@ RECORD = {
 }  # fmt: skip
 
 
-def below_larger(judgement: OutputJudgement) -> set[int]:
-    """The sizes that took longer than larger ones."""
+def below_larger(judgement: OutputJudgement) -> set[tuple[int, float]]:
+    """The sizes that took longer than larger ones, each with what it was compared with."""
     slow = (each for each in judgement.judged if "took less time" in each.why)
-    return {each.reading.nbytes for each in slow}
+    return {(each.reading.nbytes, each.expectation.low) for each in slow if each.expectation}
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
 def test_a_better_reading_never_makes_a_run_worse(data: st.DataObject) -> None:
     """Beside any load, with any other readings; a dip compares readings with each other, and a
-    better reading can deepen it, as it can show that smaller messages are slow."""
+    better reading can deepen it, as it can show that smaller messages are slow, or slower."""
     run = data.draw(runs())
     first = data.draw(readings(run))
     sizes = data.draw(st.lists(st.integers(20, 34), min_size=1, max_size=4, unique=True))
@@ -173,7 +177,6 @@ def test_a_better_reading_never_makes_a_run_worse(data: st.DataObject) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
 def test_a_pass_needs_a_comparison(data: st.DataObject) -> None:
     run = data.draw(runs())
     found = data.draw(st.lists(readings(run), max_size=4))
@@ -241,7 +244,7 @@ def bands_alone(
 
 def test_no_two_bands_of_a_collective_contradict(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = 0
-    for site, partition in PLACES:
+    for site, partition in UNLIKE:
         found = COLLECTIVE.bands(site)
         monkeypatch.setattr(COLLECTIVE, "_of_model", lambda _: [])
         candidates = COLLECTIVE._candidates
@@ -294,7 +297,7 @@ def unlike_ends(site: Site, partition: str) -> list[int]:
 
 def test_no_two_bands_of_a_link_contradict(monkeypatch: pytest.MonkeyPatch) -> None:
     compared = 0
-    for site, partition in PLACES:
+    for site, partition in UNLIKE:
         classes = link_classes(site)
         node = site.node_type(partition)
         gpus, used = node.gpus, {nic.link_class for nic in node.nics}

@@ -9,7 +9,7 @@ from busbar import site as sites
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
 from busbar.expect.topology import domain_nodes
 from busbar.site.model import Site
-from tests.cases import cases
+from tests.cases import cases, some
 from tests.expect.published import Published, beyond, question_of, readings, site_of
 
 MIB = 2**20
@@ -34,7 +34,7 @@ def limit_of(site: Site, question: Question) -> float:
     return band.limit
 
 
-@cases(("name", "partition"), PLACES)
+@cases(("name", "partition"), some(PLACES, 2))
 def test_every_pair(name: str, partition: str) -> None:
     site = sites.load(name)
     (nodes,) = [each.nodes for each in site.partitions if each.name == partition]
@@ -59,7 +59,7 @@ def test_every_pair(name: str, partition: str) -> None:
 
 
 @cases("bench", COLLECTIVES)
-@cases(("name", "partition"), PLACES)
+@cases(("name", "partition"), some(PLACES, 2))
 def test_every_collective(name: str, partition: str, bench: str) -> None:
     site = sites.load(name)
     (nodes,) = [each.nodes for each in site.partitions if each.name == partition]

@@ -18,10 +18,9 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from busbar.explain import Source, explain
 from busbar.tools.nccl_tests import parse as nccl_tests
+from tests.files import read_table
 
 from .outputs import load
 
@@ -95,7 +94,7 @@ def healthy() -> tuple[tuple[str, str, str | None, str | None], ...]:
     """Return name, text, site and engine of each recorded run that accuses nobody."""
     found = []
     for table in sorted(Path(__file__).parent.glob("labels*.yaml")):
-        for label in yaml.safe_load(table.read_text()):
+        for label in read_table(table):
             if label["verdict"] in ("pass", "unjudged") and "with" not in label:
                 data = (DATA / label["file"]).read_bytes()
                 if label["file"].endswith(".gz"):

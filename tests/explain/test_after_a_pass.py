@@ -6,12 +6,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import yaml
-
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.explain.page import examples
 from busbar.verdict import Verdict
+from tests.files import read_table
 
 from .outputs import BANNER, HOST_BANNER, ids, run, verdict
 from .test_codes import faults
@@ -27,7 +26,7 @@ MAY_PASS = {"link-down", "hcoll-unusable", "rccl-host-setting", "nccl-version-mi
 """Causes that explain a bad run, and end none."""
 NOTICES = ("reset by remote peer", "): 154,", "): 45,", "Hello world from")
 """What a run that measured survives: a peer that goes first, Xids that follow, another program."""
-AFTER = yaml.safe_load(Path(__file__).with_name("after_a_pass.yaml").read_text())
+AFTER = read_table(Path(__file__).with_name("after_a_pass.yaml"))
 
 
 def passes(text: str) -> bool:

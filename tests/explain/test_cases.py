@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from busbar.verdict import Verdict
+from tests.files import read_table
 from tests.small_site import small_site
 
 from .outputs import BANNER, HOST_BANNER, ids, nccl_table, run
 
-CASES = yaml.safe_load(Path(__file__).with_name("cases.yaml").read_text())
+CASES = read_table(Path(__file__).with_name("cases.yaml"))
 
 
 def as_it_says(case: dict[str, Any]) -> Any:

@@ -6,16 +6,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import yaml
-
 from busbar.explain import Source, explain
 from busbar.verdict import Verdict
+from tests.files import read_table
 
 from .outputs import ids, nccl_table, run, steps
 from .public_logs import is_right
 
 FAILED, DEGRADED = Verdict.FAILED, Verdict.DEGRADED
-CODES = yaml.safe_load(Path(__file__).with_name("codes.yaml").read_text())
+CODES = read_table(Path(__file__).with_name("codes.yaml"))
 
 
 def faults() -> Iterator[tuple[str, str, str]]:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
+from tests.files import read_table
 
 from .outputs import load
 
@@ -20,7 +20,7 @@ DATA = Path(__file__).parents[1] / "data"
 LABELS: list[dict[str, Any]] = [
     label
     for table in sorted(Path(__file__).parent.glob("labels*.yaml"))
-    for label in yaml.safe_load(table.read_text())
+    for label in read_table(table)
 ]
 FOLDERS = (
     "h200x2/nccl",

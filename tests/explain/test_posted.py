@@ -11,9 +11,8 @@ from collections import Counter
 from math import sqrt
 from pathlib import Path
 
-import yaml
-
 from busbar.explain import Source
+from tests.files import read_table
 
 from .public_logs import agrees, explained
 
@@ -27,11 +26,7 @@ FILES = (
     "posts-recent",
     "mentions",
 )
-POSTS = [
-    post
-    for name in FILES
-    for post in yaml.safe_load(Path(__file__).with_name(f"{name}.yaml").read_text())
-]
+POSTS = [post for name in FILES for post in read_table(Path(__file__).with_name(f"{name}.yaml"))]
 _GENERAL = {"rank-died", "truncated-output"}
 """Causes that only say that a run ended."""
 _AT_LEAST = {"certain": 0.98, "likely": 0.75}

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.explain import Source, explain
 from busbar.parse.prefix import Prefixes
+from tests.cases import some
 
 from .outputs import BANNER, load, nccl_table, run
 from .test_labels import DATA, LABELS
@@ -121,12 +122,12 @@ KINDS = (
 
 
 def test_recorded_runs_with_a_prefix() -> None:
-    """Each kind of file with all styles, each other file with one of them."""
+    """Each kind of file with half of the styles or all, each other file with one of them."""
     names = list(STYLES)
     wrong = []
-    for at, label in enumerate(RECORDED):
+    for at, label in enumerate(some(RECORDED, 2)):
         one = names[at % len(names)]
-        wrong += changed(label, names if label["file"] in KINDS else [one])
+        wrong += changed(label, some(names, 2) if label["file"] in KINDS else [one])
     assert not wrong
 
 
@@ -143,7 +144,6 @@ TABLE = nccl_table({1 << 28: 337.0, 1 << 30: 356.0}) + "exit_status=0\n"
 OSU = BANNER + "1048576   88512.35\n268435456  330000.00\nexit_status=1\n"
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(LAYERS, min_size=1, max_size=4), st.sampled_from([TABLE, OSU]))
 def test_any_layers(layers: list[str | Prefix], text: str) -> None:
     def prefix(line: int) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.document import to_json
@@ -201,16 +201,11 @@ def survives(data: bytes) -> list[Explanation]:
     return found
 
 
-FUZZ = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
-
-@FUZZ
 @given(st.binary(max_size=4096))
 def test_fuzz_any_bytes(data: bytes) -> None:
     survives(data)
 
 
-@FUZZ
 @given(
     st.sampled_from(SEEDS), st.integers(0, 20_000), st.integers(0, 20_000), st.binary(max_size=40)
 )
@@ -218,7 +213,6 @@ def test_fuzz_spliced(seed: bytes, start: int, end: int, insert: bytes) -> None:
     survives(seed[:start] + insert + seed[end:])
 
 
-@FUZZ
 @given(st.sampled_from(SEEDS), st.randoms(use_true_random=False), st.integers(0, 60))
 def test_fuzz_shuffled_and_doubled(seed: bytes, order: random.Random, doubled: int) -> None:
     lines = seed.split(b"\n")
@@ -227,7 +221,6 @@ def test_fuzz_shuffled_and_doubled(seed: bytes, order: random.Random, doubled: i
     survives(b"\n".join(lines))
 
 
-@FUZZ
 @given(
     st.sampled_from(["reading", "start", "rank", "check", "copy", "error", "end", "other"]),
     st.dictionaries(

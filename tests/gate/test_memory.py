@@ -13,7 +13,7 @@ from busbar.gate.findings import GateDocument
 from busbar.gate.run import run
 from busbar.gate.slurm import SlurmContext
 from busbar.verdict import Verdict
-from tests.cases import cases
+from tests.cases import cases, some
 
 from .node import Node, gpu, report
 from .test_broken import BROKEN, IN_CHILDREN
@@ -52,7 +52,7 @@ def drained(look: Look, times: int) -> list[bool]:
     return [look().drain for _ in range(times)]
 
 
-@pytest.mark.parametrize("name", DEAD)
+@pytest.mark.parametrize("name", some(DEAD, 3))
 def test_what_gives_no_answer_three_times_has_failed(
     node: Node,
     monkeypatch: pytest.MonkeyPatch,

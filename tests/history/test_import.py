@@ -128,17 +128,16 @@ REFUSED = [
 ]
 
 
-@cases(("content", "words"), REFUSED)
-def test_a_bad_file_is_one_error_and_good_ones_are_kept(
-    content: str, words: str, tmp_path: Path, busbar: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path / "history"))
-    bad, good = tmp_path / "bad", tmp_path / "good.jsonl"
-    bad.write_text(content)
+def test_a_bad_file_is_one_error_and_good_ones_are_kept(tmp_path: Path, busbar: Command) -> None:
+    good = tmp_path / "good.jsonl"
     good.write_text(lines({"node": "n2"}))
-    error = busbar.refuses(words, "history import", bad, good).err
-    assert len(error.splitlines()) == 1
-    assert str(bad) in error
+    bad = [tmp_path / f"bad{n}" for n in range(len(REFUSED))]
+    for file, (content, _) in zip(bad, REFUSED, strict=True):
+        file.write_text(content)
+    errors = busbar.refuses("", "history import", *bad, good).err.splitlines()
+    for file, error, (_, words) in zip(bad, errors, REFUSED, strict=True):
+        assert f"{file}: " in error
+        assert words in error
     assert [series.key.node for series in imported()] == ["n2"]
 
 

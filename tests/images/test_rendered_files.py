@@ -112,6 +112,7 @@ def test_each_stack_has_an_environment_of_spack(capsys: pytest.CaptureFixture[st
         assert capsys.readouterr().out == f"site/_stacks/{environment}\n"
 
 
+@pytest.mark.run
 def test_the_context_of_spack_holds_the_lock_and_its_tools(tmp_path: Path) -> None:
     context, environment = tmp_path / "context", ENVIRONMENTS["cuda"]
     command = [str(ROOT / "ci/images/context.sh"), "cuda", "spack", "ucx-1.14", str(context)]

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.parse import numbers
+from tests.files import syntax
 
 ROOT = Path(__file__).parents[2]
 ODD = st.one_of(
@@ -94,7 +95,7 @@ def test_parsers_read_numbers_in_one_way() -> None:
     found = set()
     for part in ("parse", "engine", "tools", "explain"):
         for path in (ROOT / "busbar" / part).rglob("*.py"):
-            for node in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(syntax(path.read_text())):
                 match node:
                     case (
                         ast.Call(func=ast.Name(id="int" | "float"))

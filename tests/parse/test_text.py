@@ -7,7 +7,7 @@ import io
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.parse.text import blocks
@@ -21,7 +21,6 @@ def clean(data: bytes) -> bytes:
     return b"\n".join(block for _, block in blocks(io.BytesIO(data)))
 
 
-@settings(max_examples=500, deadline=None)
 @given(ESCAPED)
 def test_cleaning_twice_changes_nothing_and_loses_no_line(data: bytes) -> None:
     once = clean(data)

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.cases import some
+
 from .altered import HEALTHY, Altered, alterations, brief
 from .test_minimum import verdict
 
@@ -53,8 +55,8 @@ ALLOWED = (
         r"^1m ", "^200 |400|^[ms] |0.20|Mxf|0.00", "the total: size, time and rate are compared"
     ),
 )
-_EVERY = {"gpu_aware": 6}
-"""Of a long output only each so many-th alteration: the whole test is to take seconds."""
+_EVERY = {"gpu_aware": 16}
+"""Of a long output still fewer alterations: the whole test is to take seconds."""
 
 
 def allowed(altered: Altered) -> bool:
@@ -64,7 +66,7 @@ def allowed(altered: Altered) -> bool:
 
 
 def altered_outputs(name: str) -> list[Altered]:
-    return list(alterations(brief(HEALTHY[name].text)))[:: _EVERY.get(name, 1)]
+    return some(alterations(brief(HEALTHY[name].text)), _EVERY.get(name, 3))
 
 
 @pytest.mark.parametrize("name", HEALTHY)
@@ -81,7 +83,7 @@ def test_an_altered_output_does_not_pass(name: str, tmp_path: Path) -> None:
 
 def test_there_are_enough_of_them() -> None:
     counted = [a for name in HEALTHY for a in altered_outputs(name) if not allowed(a)]
-    assert len(counted) > 1000
+    assert len(counted) > 300
 
 
 @pytest.mark.parametrize("name", [n for n, k in HEALTHY.items() if "cuda_ipc" in k.text])

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from busbar.engine import assertions, verdicts
 from busbar.engine.collect import show
@@ -22,13 +21,14 @@ from busbar.engine.reading import Reading
 from busbar.engine.verdicts import Expect, Judged
 from busbar.tools.nccl_tests import rccl as mode
 from busbar.verdict import Verdict, combined
+from tests.files import read_table
 
 from .faults import Kind
 from .kinds import KINDS, fabric_ofi
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-MINIMUM: dict[str, list[str]] = yaml.safe_load((HERE / "minimum.yaml").read_text())
+MINIMUM: dict[str, list[str]] = read_table(HERE / "minimum.yaml")
 _BESIDE = {
     "mode": (mode, "not_in_use"),
     "gain": (mode, "too_small_gain"),

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+
+from tests.files import read_table
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -91,7 +92,7 @@ def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def index(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """`index.yaml`, and under ``path`` where the doubles find it."""
-    found: dict[str, Any] = yaml.safe_load((HERE / "index.yaml").read_text())
+    found: dict[str, Any] = read_table(HERE / "index.yaml")
     found["root"] = str(ROOT / "tests" / "data")
     path = tmp_path_factory.mktemp("index") / "index.json"
     path.write_text(json.dumps(found))

@@ -7,15 +7,15 @@ import fnmatch
 from pathlib import Path
 
 import pytest
-import yaml
 
 from busbar import site as sites
+from tests.files import read_table
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 DATA = ROOT / "tests" / "data"
-CASES = yaml.safe_load((HERE / "index.yaml").read_text())["cases"]
-ELSEWHERE = yaml.safe_load((HERE / "elsewhere.yaml").read_text())
+CASES = read_table(HERE / "index.yaml")["cases"]
+ELSEWHERE = read_table(HERE / "elsewhere.yaml")
 # Descriptions of machines, of which JSON and XML hold no header, and of systems.
 OF_MACHINES = {"detect", "detect-public", "published", "sites"}
 REPLAYED = {

@@ -313,6 +313,7 @@ def many_series(tmp_path: Path, checks: int) -> Snapshot:
     return snapshot(tmp_path, found)
 
 
+@pytest.mark.run
 @cases("checks", [1, 500])
 def test_500_series_are_less_than_3_mb(checks: int, tmp_path: Path) -> None:
     run = many_series(tmp_path, checks)

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar import spack as lock
@@ -86,7 +86,6 @@ def test_what_is_no_file_is_one_line(make, tmp_path: Path) -> None:
 
 
 @given(st.text(st.sampled_from("abc:-?[]{}&*!<>|#%'\"\n\t 0159._,@`=~")))
-@settings(max_examples=300, deadline=None)
 def test_any_text_is_data_or_one_error(
     tmp_path_factory: pytest.TempPathFactory, text: str
 ) -> None:
