@@ -17,7 +17,7 @@ import os
 import re
 import subprocess
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -26,10 +26,10 @@ from busbar.gate.sysfs import number_in
 from busbar.parse import numbers
 
 ErrorKind = Literal["xid", "sxid", "amdgpu"]
-_HEAD = re.compile(r"(?P<level>\d{1,9}),(?P<number>\d+),(?P<us>\d+),[^;]*;")
-_LINE = re.compile(r"\[\s*(?P<seconds>\d+\.\d+)\] (?P<text>.*)")
-_OF_KERNEL = 8
-"""Records below this number are of the kernel; programs write others."""
+_HEAD = re.compile(r"\d{1,9},(?P<number>\d+),(?P<us>\d+),[^;]*;")
+_BY_KERNEL = re.compile(r"[0-7],\d+,(?P<us>\d+),[^;]*;")
+"""The records of programs have larger first numbers."""
+_LINE = re.compile(r"^\[ *(?P<s>\d+\.\d+)\] ", re.MULTILINE)
 _BUS = r"(?:[0-9A-Fa-f]{4}){1,2}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
 _ERRORS: dict[ErrorKind, re.Pattern[str]] = {
     "xid": re.compile(
@@ -47,20 +47,18 @@ _ERRORS: dict[ErrorKind, re.Pattern[str]] = {
         r"|bad page threshold|device lost from bus).*)"
     ),
 }
-_BEGINNINGS: dict[str, ErrorKind] = {
-    "NVRM: Xid": "xid",
-    "nvidia-nvswitch": "sxid",
-    "amdgpu ": "amdgpu",
-}
 _QUOTED = re.compile(r"(?<=.)\bprocess\b.*", re.IGNORECASE)
 """What amdgpu quotes: ``for process NAME pid 7 thread NAME``, ``Process information: ...``."""
-_BEGINS = re.compile(
-    rf";(?P<driver>NVRM|nvidia-nvswitch\d+|amdgpu)"
-    rf"(?: |: S?Xid \()(?:PCI:)?(?P<bus>{_BUS})"
-)
-"""Passes over ten megabytes of other records in a tenth of a second: a prolog waits for it."""
-_NETFILTER = re.compile(r"IN=\S{0,15} OUT=\S{0,15}(?: (?:ARP )?[A-Z]{3,}=\S*){3}")
+_NETFILTER = r"IN=\S{0,15} OUT=\S{0,15}(?: (?:ARP )?[A-Z]{3,}=\S*){3}"
 """Longer than a process name, which an Xid holds."""
+_BEGINS = (
+    rf"(?:(?:NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?{_BUS}[^)\n]*\): \d+,"
+    rf"|amdgpu (?P<bus>{_BUS}): )(?!.*{_NETFILTER})"
+)
+_IN_RECORD, _IN_LINE = re.compile(f";{_BEGINS}"), re.compile(f" {_BEGINS}")
+"""Pass over ten megabytes of other records in a tenth of a second: a prolog waits for it."""
+_MOST_RECORDS = 5000
+"""Records looked at, from the end of the log, that may be a new error. Before more, it is lost."""
 _VENDORS: dict[ErrorKind, int] = {"xid": 0x10DE, "sxid": 0x10DE, "amdgpu": 0x1002}
 JOB_FAULT = re.compile(r"page fault|ring \S+ timeout|GPU reset begin")
 _MOST_TEXT = 160
@@ -78,6 +76,11 @@ class KernelError:
     seconds: float
     """After the boot."""
     text: str
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """What the same error has again; a fault by a job hides no other one."""
+        return (self.kind, self.bus_id, self.code, self.may_be_a_job)
 
     @property
     def may_be_a_job(self) -> bool:
@@ -106,16 +109,14 @@ def read(root: Path) -> KernelLog:
     devices = root / "sys/bus/pci/devices"
     if not devices.is_dir():
         return replace(log, certain=False)
-    places = {(error.kind, error.bus_id) for error in log.errors}
-    here = {place for place in places if _is_present(*place, devices)}
-    return replace(log, errors=tuple(e for e in log.errors if (e.kind, e.bus_id) in here))
+    return replace(log, errors=tuple(e for e in log.errors if _is_present(e, devices)))
 
 
-def _is_present(kind: ErrorKind, bus_id: str, devices: Path) -> bool:
+def _is_present(error: KernelError, devices: Path) -> bool:
     # The driver may write a domain of eight digits, and no function.
-    address = bus_id.partition(".")[0][-len("0000:00:00") :]
+    address = error.bus_id.partition(".")[0][-len("0000:00:00") :]
     vendors = (number_in(device / "vendor") for device in devices.glob(f"{address}.*"))
-    return _VENDORS[kind] in vendors
+    return _VENDORS[error.kind] in vendors
 
 
 def _read(path: Path) -> KernelLog:
@@ -133,20 +134,15 @@ def _read(path: Path) -> KernelLog:
 def _records(path: Path) -> str:
     """Read the records that are there; a read returns one, and then has to wait for the next."""
     records = []
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    try:
+    with open(path, "rb", 0, opener=lambda name, how: os.open(name, how | os.O_NONBLOCK)) as file:
         while True:
             try:
-                record = os.read(descriptor, 8192)
-            except BlockingIOError:
-                break
+                record = file.read(8192)
             except BrokenPipeError:  # this record was overwritten; the next number shows it
                 continue
             if not record:
                 break
             records.append(record)
-    finally:
-        os.close(descriptor)
     return b"".join(records).decode(errors="replace")
 
 
@@ -154,22 +150,42 @@ def parse(text: str) -> KernelLog:
     """Parse records of `/dev/kmsg`, which are numbered from 0 on. Other lines are skipped."""
     # Lines after the first of a record begin with a blank: what the kernel knows of the device.
     text = text.replace("\n ", "\0 ")
-    errors: list[KernelError] = []
-    for found in _BEGINS.finditer(text):
-        start = text.rfind("\n", 0, found.start()) + 1
-        head = _HEAD.fullmatch(text, start, found.start() + 1)
-        if head and numbers.count(head["level"]) < _OF_KERNEL:
-            end = text.find("\n", start)
-            line, *known = text[start : end if end >= 0 else None].split("\0")
-            if found["driver"] != "amdgpu" or f" DEVICE=+pci:{found['bus']}" in known:
-                errors += _errors(line.partition(";")[2], _seconds(line))
+    errors, cut_s = _last_of_each(text, _IN_RECORD, _BY_KERNEL)
     records = [record for record in text.split("\n") if record[:1].isdecimal()]
-    return KernelLog(tuple(errors), _lost_until(records))
+    return KernelLog(errors, _lost_until(records) if cut_s is None else cut_s)
 
 
-def _seconds(record: str) -> float:
-    head = _HEAD.match(record)
-    return numbers.count(head["us"]) / 1e6 if head else 0.0
+def _last_of_each(
+    text: str, begins: re.Pattern[str], heads: re.Pattern[str]
+) -> tuple[tuple[KernelError, ...], float | None]:
+    """Return each error once, and until when the log was not searched, if there is too much.
+
+    Jobs can repeat an error of theirs, and place texts in records, as often as they like.
+    """
+    errors: dict[object, KernelError] = {}
+    known: set[str] = set()
+    left, oldest_s = _MOST_RECORDS, None
+    for found in reversed([*begins.finditer(text)]):
+        start, after = text.rfind("\n", 0, found.start()) + 1, found.start() + 1
+        if found[0] in known or not (head := heads.match(text, start, after)):
+            continue
+        if not left:
+            return (*reversed(errors.values()),), oldest_s
+        left, oldest_s = left - 1, _seconds(head)
+        end = text.find("\n", start)
+        line, *device = text[after : end if end >= 0 else None].split("\0")
+        by_device = heads is _LINE or not found["bus"] or f" DEVICE=+pci:{found['bus']}" in device
+        error = _error(line, oldest_s) if by_device and head.end() == after else None
+        if error:
+            errors.setdefault(error.key, error)
+            if not found["bus"]:  # the rest of the line makes no other error of it
+                known.add(found[0])
+    return (*reversed(errors.values()),), None
+
+
+def _seconds(head: re.Match[str]) -> float:
+    values = head.groupdict()
+    return numbers.count(values["us"]) / 1e6 if "us" in values else numbers.real(head["s"]) or 0.0
 
 
 def _lost_until(records: Sequence[str]) -> float | None:
@@ -180,26 +196,21 @@ def _lost_until(records: Sequence[str]) -> float | None:
     if not records or not missing(len(records) - 1):
         return None
     whole_from = bisect_left(range(len(records)), missing(len(records) - 1), key=missing)
-    return _seconds(records[min(whole_from, len(records) - 1)])
+    head = _HEAD.match(records[min(whole_from, len(records) - 1)])
+    return head and _seconds(head)
 
 
 def parse_dmesg(text: str) -> KernelLog:
     """Parse the output of ``dmesg``, which is whole if it begins with the boot."""
-    errors: list[KernelError] = []
-    first: float | None = None
-    for line in text.split("\n"):
-        if record := _LINE.fullmatch(line):
-            seconds = numbers.real(record["seconds"]) or 0.0
-            first = seconds if first is None else first
-            errors += _errors(record["text"], seconds)
-    return KernelLog(tuple(errors), first or None, certain=False)
+    errors, cut_s = _last_of_each(text, _IN_LINE, _LINE)
+    first = _LINE.search(text)
+    return KernelLog(errors, cut_s or (first and _seconds(first)) or None, certain=False)
 
 
-def _errors(text: str, seconds: float) -> Iterator[KernelError]:
-    kind = next((kind for begin, kind in _BEGINNINGS.items() if text.startswith(begin)), None)
-    if not kind or _NETFILTER.search(text):
-        return
-    if error := _ERRORS[kind].match(_QUOTED.sub("", text)):
-        words = error["rest"].strip(" ,:")[:_MOST_TEXT]
-        code = numbers.count(error["code"])
-        yield KernelError(kind, error["bus"].lower(), code, seconds, words)
+def _error(text: str, seconds: float) -> KernelError | None:
+    text = _QUOTED.sub("", text)
+    for kind, pattern in _ERRORS.items():
+        if error := pattern.match(text):
+            bus, code = error["bus"].lower(), numbers.count(error["code"])
+            return KernelError(kind, bus, code, seconds, error["rest"].strip(" ,:")[:_MOST_TEXT])
+    return None

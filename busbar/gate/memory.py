@@ -65,7 +65,7 @@ class GateMemory:
         if not log.certain or self.look is None:
             return LogLook(log, uptime_s)
         before = self.look.log
-        errors = {(e.kind, e.bus_id, e.code, e.seconds): e for e in (*before.errors, *log.errors)}
+        errors = {error.key: error for error in (*before.errors, *log.errors)}
         lost = log.lost_until_s
         if lost is not None and lost <= self.look.uptime_s:
             lost = before.lost_until_s

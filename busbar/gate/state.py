@@ -219,8 +219,7 @@ def _errors(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
         short_address(gpu.bus_id).rpartition(".")[0]: gpu.recovery
         for gpu in (facts.smi.gpus if facts.smi else ())
     }
-    last = {(error.kind, error.bus_id, error.code): error for error in log.errors}
-    for error in last.values():
+    for error in log.errors:
         recovery = recoveries.get(short_address(error.bus_id).partition(".")[0])
         found = _logged(error, facts.uptime_s - error.seconds, stated, recovery)
         if not log.certain:

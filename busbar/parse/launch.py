@@ -92,7 +92,7 @@ def parse_command(line: str) -> CommandLine | None:
     if not traced:
         return None
     try:
-        words = shlex.split(traced["command"].rstrip("\\"))
+        words = shlex.split(traced["command"].rstrip().rstrip("\\"))
     except ValueError:
         return None  # a quote that does not close: not a command line
     if not traced["prompt"] and not _begins_a_launch(words):

@@ -32,7 +32,7 @@ _ENDPOINT = re.compile(
     r"(?:ep_cfg\[\d+\]|(?P<scope>self|intra-node|inter-node) cfg#\d+):?\s+(?:\S+:)?"
     r"(?P<kinds>(?:\w+\([^)]*\)\s*)+)"
 )
-_LANE = re.compile(r"(?P<transport>[\w-]+)/[^\s)]+")
+_LANE = re.compile(r"(?<![\w-])(?P<transport>[\w-]+)/[^\s)]+")
 
 TABLE = table("ucx")
 TRIGGERS = (r"\sUCX\s",)

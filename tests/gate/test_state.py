@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -366,6 +367,24 @@ def test_only_what_a_driver_begins_is_an_error() -> None:
     assert (
         not parse(kmsg(f"{AMD_ERROR}page fault, process GPU reset(3) failed")).errors[0].text[11:]
     )
+
+
+def test_a_flood_by_a_job_hides_nothing_unsaid() -> None:
+    job, fault = XID.replace(" 79,", " 13,"), f"{AMD_ERROR}page fault"
+    forged = f"a[7]: segfault at 0 ip 0 sp 0 error 6 in ;{XID}[0+1]"
+
+    def log(*texts: str) -> KernelLog:
+        records = (kmsg(text, 9e4 - number, number) for number, text in enumerate(texts))
+        return parse("".join(records))
+
+    assert [error.code for error in log(XID, *[job] * 60_000).errors] == [79, 13]
+    both = log(f"{AMD_ERROR}GPU reset(3) failed", *[fault] * 9).errors
+    assert [error.may_be_a_job for error in both] == [False, True]
+    for text in (fault, forged, f"{AMD_ERROR}a"):
+        begin = time.process_time()
+        long = log(XID, *[text] * 60_000)
+        assert long.lost_until_s, "it is not said that the log was not read as a whole"
+        assert time.process_time() - begin < 2
 
 
 def test_lines_that_the_log_has_lost_are_reported(node: Node) -> None:

@@ -6,11 +6,13 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from busbar.parse import launch, nccl_log, ucx_log
+from busbar.parse.machine import amd_text
 from busbar.parse.messages import match, table
 from busbar.parse.text import blocks
 from busbar.tools.nccl_tests import parse as nccl_tests
@@ -273,7 +275,16 @@ def test_the_start_of_a_process_does_not_depend_on_the_number_of_hosts() -> None
     assert nccl_log.process_start(b"0.5gpu1:10:11 [0] NCCL INFO x", hosts) == 3
 
 
-def test_blanks_cost_no_more_than_they_are_long() -> None:
+def test_text_costs_no_more_than_it_is_long() -> None:
     begin = time.process_time()
     assert ucx_perftest.final_row([" " * 200_000 + "x"]) is None
+    assert launch.parse_command("\t" * 200_000) is None
+    assert ucx_log.parse_endpoint(f"ep_cfg[1]: tag({'a' * 200_000})") is None
+    for read, text in (
+        (partial(read_document, "a.json"), "{" + '"busBw"' * 50_000),
+        (partial(read_document, "a.json"), '[{"busBw": 1}' + " " * 200_000),
+        (amd_text.parse_static, f"GPU: 0\n  A: b{' ' * 200_000}c"),
+    ):
+        with pytest.raises(ValueError, match=r"JSON|version"):
+            read(text)
     assert time.process_time() - begin < 1

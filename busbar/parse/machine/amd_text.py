@@ -12,7 +12,7 @@ from busbar.parse.machine.matrix import Matrix, matrices
 
 _TITLE = re.compile(r"(?P<title>[A-Z][A-Z ]*) TABLE:")
 _RATES = ("NUMA BW", "BANDWIDTH")
-_LINE = re.compile(r"(?P<indent>\s*)(?P<key>[A-Z][A-Z0-9_ ]*):(?:\s+(?P<value>\S.*?))?\s*")
+_LINE = re.compile(r"(?P<indent>\s*)(?P<key>[A-Z][A-Z0-9_ ]*):(?P<value>(?:\s.*)?)")
 
 
 def parse_topology(text: str) -> tuple[AmdLink, ...]:
@@ -46,8 +46,8 @@ def parse_static(text: str) -> tuple[AmdGpu, ...]:
         match = _LINE.fullmatch(line)
         if not match:
             continue
-        indent, key, value = len(match["indent"]), match["key"].lower(), match["value"]
-        if key == "gpu" and value and value.isascii() and value.isdigit():
+        indent, key, value = len(match["indent"]), match["key"].lower(), match["value"].strip()
+        if key == "gpu" and value.isascii() and value.isdigit():
             gpus.append({"gpu": numbers.count(value)})
             path = [(indent, gpus[-1])]
             continue
@@ -55,7 +55,7 @@ def parse_static(text: str) -> tuple[AmdGpu, ...]:
             path.pop()
         if not path:
             continue
-        if value is None:
+        if not value:
             path[-1][1][key] = {}
             path.append((indent, path[-1][1][key]))
         else:

@@ -25,8 +25,8 @@ _WRONG = re.compile(r'"nwrong"\s*:\s*"?[\w.+-]+')
 _HALVES = re.compile(r'"(?:out_of_place|in_place)"\s*:\s*\{[^{}]*')
 
 
-_RECORD = re.compile(r'\[?\s*(?P<record>\{[^{}]*"busBw"[^{}]*\})')
-"""The beginning of a file of rccl-tests (https://github.com/ROCm/rccl-tests/pull/93)."""
+_RECORD = re.compile(r'(?P<record>\{(?=[^{}]*"busBw")[^{}]*\})')
+"""In a file of rccl-tests (https://github.com/ROCm/rccl-tests/pull/93)."""
 _OF_RCCL = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
 """Names of rccl-tests that are no names of programs."""
 
@@ -90,7 +90,7 @@ def read_document(name: str, text: str) -> JobOutput | None:
     Raises ``ValueError`` when nothing of it can be read, or when it has another form.
     """
     try:
-        if _RECORD.match(text):
+        if _RECORD.match(text.lstrip("[ \t\r\n")):
             return _read_records(_Places(name, text))
         return _read_config(name, text)
     except (KeyError, TypeError, AttributeError) as error:
