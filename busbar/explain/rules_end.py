@@ -38,11 +38,14 @@ def timeout(context: Context) -> Iterator[Finding]:
     status = facts.exit_status
     present = {rank.rank for rank, _ in facts.events_of(Rank)}
     silent = [r for r in range(context.ranks or 0) if r not in present] if present else []
+    waits = [each for each in facts.seen("timeout") if "DeepEP" in each["text"]]
     summary = waited(facts) or "the run was ended at its time limit"
+    summary = waits[0]["text"].strip() if waits else summary
     summary += f"; rank {', '.join(map(str, silent))} printed nothing" if silent else ""
     effect = Verdict.UNKNOWN if context.starving else Verdict.FAILED
     by_status = status if status and status.code == _TIMEOUT_STATUS else None
-    yield failure(summary, facts.first("timeout"), by_status, effect=effect)
+    hides = ["gpu-program-fault"] if waits else []
+    yield failure(summary, facts.first("timeout"), by_status, effect=effect, hides=hides)
     for load in context.starving:
         yield finding(load.summary, load.evidence, certain=False, effect=effect, id_=load.cause)
 
