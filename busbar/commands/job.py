@@ -60,10 +60,11 @@ def job(args: argparse.Namespace) -> int:
     """
     if args.inspector:
         return _show(judge_inspector(str(args.inspector[0]), map(_lines, args.inspector)), args)
-    nodes, job_id, pids, name = _target(args)
-    commands = commands_of(job_id, nodes, args.shell.split() if job_id == ANY_RANK else ())
+    parts, job_id, pids, name = _target(args)
+    shell = args.shell.split() if job_id == ANY_RANK else ()
+    commands = [row for part in parts.items() for row in commands_of(job_id, *part, shell)]
     asked = {"job": job_id, "pids": pids, "stacks": args.stacks, "recorder": args.recorder}
-    count, used_s, begin = max(len(nodes), 1), 0.0, time.monotonic()
+    count, used_s, begin = max(sum(map(len, parts.values())), 1), 0.0, time.monotonic()
     while True:
         share = used_s / (time.monotonic() - begin) if used_s else None
         samples: list[NodeSample] = []
@@ -94,11 +95,14 @@ def _lines(path: str) -> Iterator[str]:
         yield from iter(partial(file.readline, _MOST_LINE), "")
 
 
-def _target(args: argparse.Namespace) -> tuple[list[str], str, list[int], str]:
-    """Return nodes, none for this host, the job or processes to look at, and their name."""
+def _target(args: argparse.Namespace) -> tuple[dict[str, list[str]], str, list[int], str]:
+    """Return nodes, the job or processes to look at, and their name.
+
+    The nodes, none for this host, are by the component of a heterogeneous job that has them.
+    """
     nodes = expand(args.nodelist, "--nodelist") if args.nodelist else []
     if nodes and not args.jobs:
-        return nodes, ANY_RANK, [], args.nodelist
+        return {"": nodes}, ANY_RANK, [], args.nodelist
     wrong = [each for each in args.jobs if not _ID.fullmatch(each)]
     if wrong or not args.jobs:
         what = f"{wrong[0]!r} is not a job or process id" if wrong else "no job given"
@@ -106,21 +110,27 @@ def _target(args: argparse.Namespace) -> tuple[list[str], str, list[int], str]:
     name = " ".join(args.jobs)
     lines = Slurm.show_job(name).splitlines() if len(args.jobs) == 1 else []
     running = [line for line in lines if value_of(line, "JobState") == "RUNNING"]
-    if any(value_of(line, "HetJobId") for line in running):
-        what = f"job {name} is heterogeneous: a step has the nodes of one component only"
-        hint = "name its nodes instead: busbar job --nodelist NODES"
-        raise BusbarError(what, where="JOB", hint=hint)
-    if len(running) > 1:
-        what = f"{len(running)} tasks of array {name} run"
+    # All components have the id of the first in their environment.
+    ids = {value_of(line, "HetJobId") or value_of(line, "JobId") for line in running}
+    if len(ids) > 1:
+        what = f"{len(ids)} tasks of array {name} run"
         raise BusbarError(what, where="JOB", hint=f"name one, such as {name}_1")
+    parts: dict[str, list[str]] = {}
     for line in running:
-        hosts = nodes or expand(value_of(line, "NodeList"), f"job {name}")
-        return hosts, value_of(line, "JobId"), [], name
+        hosts = expand(value_of(line, "NodeList"), f"job {name}")
+        seen = {host for each in parts.values() for host in each}
+        if hosts := [h for h in hosts if h in (nodes or hosts) and h not in seen]:
+            parts[value_of(line, "HetJobOffset")] = hosts
+    if parts:
+        return parts, ids.pop(), [], name
+    if running:
+        what = f"job {name} does not run on {args.nodelist}"
+        raise BusbarError(what, where="--nodelist", hint="look at squeue --me")
     if missing := next((each for each in args.jobs if not Path(f"/proc/{each}").exists()), None):
         state = f"; Slurm says {value_of(lines[0], 'JobState')}" if lines else ""
         what = f"no running job and no process has the id {missing}{state}"
         raise BusbarError(what, where="JOB", hint="look at squeue --me and ps")
-    return [], "", [int(each) for each in args.jobs], name
+    return {"": []}, "", [int(each) for each in args.jobs], name
 
 
 def _show(answer: JobAnswer, args: argparse.Namespace) -> int:

@@ -140,12 +140,21 @@ def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
     text = f"{counted(len(live.ranks), 'rank')}, {cpu:.2g} CPUs each"
     if carried := rules_ports.fullest(live):
         text = f"{text}; {carried}"
-    if rules_peers.moves(live) or rules_gpu.moves(live):
-        return Verdict.PASS, f"nothing holds the job up, its ranks exchange data: {text}"
-    if cpu >= LIMIT.computes:
-        return Verdict.PASS, f"the job computes, and its network is idle: {text}"
-    if any(rate >= LIMIT.file_bytes_per_s for rank in live.ranks for rate in rank.main.moved[:2]):
-        return Verdict.PASS, f"the job reads or writes files: {text}"
+    worst = max(live.ranks, key=lambda rank: rank.main.wait)
+    if worst.main.wait >= LIMIT.waited:
+        text = f"{text}; {worst} waited for a CPU for {worst.main.wait:.0%} of the time"
+    moves = rules_peers.moves(live) or rules_gpu.moves(live)
+    if all(rank.main.wait >= LIMIT.waited for rank in live.ranks):
+        said = "all ranks wait for CPUs, and nothing shows what uses them"
+        return Verdict.UNKNOWN, f"{said}: {text}"
+    files = [rate for rank in live.ranks for rate in rank.main.moved[:2]]
+    well = {
+        "nothing holds the job up, its ranks exchange data": moves,
+        "the job computes, and its network is idle": cpu >= LIMIT.computes,
+        "the job reads or writes files": max(files) >= LIMIT.file_bytes_per_s,
+    }
+    for said in (said for said, is_so in well.items() if is_so):
+        return Verdict.PASS, f"{said}: {text}"
     hint = "" if any(r.main.stack for r in live.ranks) else "; --stacks shows where Python waits"
     return Verdict.UNKNOWN, f"all ranks wait, and none differs: {text}{hint}"
 

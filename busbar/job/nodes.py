@@ -65,11 +65,17 @@ def _add(name: str, texts: dict[str, bytes]) -> None:
     texts[name] = text
 
 
-def commands_of(job: str, nodes: Sequence[str], shell: Sequence[str]) -> list[list[str]]:
-    """Return what starts the collector: a step of a job, a shell on each node, or nothing."""
+def commands_of(
+    job: str, component: str, nodes: Sequence[str], shell: Sequence[str]
+) -> list[list[str]]:
+    """Return what starts the collector: a step of a job, a shell on each node, or nothing.
+
+    ``component``: the offset in a heterogeneous job, else empty.
+    """
     if shell or not nodes:
         return [[*shell, node] for node in nodes] or [[]]
-    options = ("--quiet", "--mpi=none", "--cpu-bind=none", "--input=all")
+    options = ["--quiet", "--mpi=none", "--cpu-bind=none", "--input=all"]
+    options += [f"--het-group={component}"] * bool(component)
     return [[*srun(nodes), f"--jobid={job}", *options]]
 
 

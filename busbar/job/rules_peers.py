@@ -13,7 +13,7 @@ from busbar.engine.documents import Collective
 from busbar.engine.reading import Cause
 from busbar.explain.rules_ranks import UNEVEN
 from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
-from busbar.job.sample import LiveRank
+from busbar.job.sample import LiveRank, Process
 from busbar.words import grouped
 
 _SEGMENT, _SHARES, _BLOCKS, _TALKS, _LIBRARY, _STACK = map(re.compile, TABLE["patterns"].values())
@@ -107,7 +107,8 @@ def slow_path(job: LiveJob) -> Iterator[Cause]:
         waiting = [p for p in mine if p.queued >= LIMIT.queued and p.unread < p.queued / 2]
         others = [p.queued for p in paths if host not in p.hosts]
         share = fmean(p.queued for p in waiting) if waiting else 0.0
-        if waiting and max(others, default=0.0) <= LIMIT.queued_apart * share:
+        # Without another path, it may be one that is full.
+        if waiting and others and max(others) <= LIMIT.queued_apart * share:
             found.append((len(waiting), share, host))
     found.sort(reverse=True)
     hosts = [host for count, _, host in found if count == found[0][0]]
@@ -155,10 +156,17 @@ def stacks(job: LiveJob) -> Iterator[Cause]:
         yield cause("stacks", ranks, id_=id_, inside=inside, rest=rest, stack=stack)
 
 
+def _computes(main: Process) -> bool:
+    """Return whether a process runs all the time, or would if others did not use its CPUs."""
+    if main.cpu and min(main.cpu[1:] or (0.0,)) >= LIMIT.runs:
+        return bool(main.switches < LIMIT.few_switches)
+    wants = main.mean_cpu + main.wait >= LIMIT.runs and set(main.states) == {"R"}
+    return wants and main.switches < LIMIT.no_switches
+
+
 def late(job: LiveJob) -> Iterator[Cause]:
     """One rank computes all the time, and the others rest. A GPU makes a rank spin that waits."""
-    odd = [r for r in job.ranks if r.main.cpu and min(r.main.cpu[1:] or (0.0,)) >= LIMIT.runs]
-    odd = [rank for rank in odd if rank.main.switches < LIMIT.few_switches and not rank.main.gpu]
+    odd = [r for r in job.ranks if _computes(r.main) and not r.main.gpu]
     rest = [rank for rank in job.ranks if rank not in odd]
     calm = all(r.main.mean_cpu <= LIMIT.rests for r in rest)
     if len(odd) == 1 and rest and calm and not moves(job):

@@ -97,7 +97,7 @@ class GpuState:
     links: int = 0
     """Active NVLinks."""
     moved: int | None = None
-    """Bytes over NVLink in one direction; None if they are not counted."""
+    """Bytes over NVLink or XGMI in one direction; None if they are not counted."""
 
 
 @dataclass(frozen=True)

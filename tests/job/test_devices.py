@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import struct
 import sys
 import threading
 import time
@@ -152,6 +153,44 @@ def test_gpus_of_amd(status: int, reasons: int, tmp_path: Path) -> None:
     want = {"percent": 97, "mhz": 900, "reasons": reasons, "processes": [(77, 512)]}
     assert [{name: getattr(each, name) for name in want} for each in states] == [want] * 2
     assert amdgpu.gpu_looks(times, tmp_path / "none") == []
+
+
+HOT = [1000, 0, 500, 0, 200, 0]
+"""Of 1,000 cycles: at the power limit in 500, with a hot regulator in 200."""
+
+
+@cases(
+    ("form", "at", "links", "reasons"),
+    [(4, 0, 104, 0), (5, 0, 176, 0), (6, 32, 128, 0x44), (7, 40, 136, 0x44), (8, 40, 136, 0x44)],
+)
+def test_xgmi_and_residencies(
+    form: int, at: int, links: int, reasons: int, tmp_path: Path
+) -> None:
+    """Two looks at an MI300, as the header of the driver declares its table; one link counts.
+
+    No such GPU was at hand. 3 MiB were read and 5 MiB written; the cycles begin again at 0.
+    """
+    amd(tmp_path, percent=97, mhz=900, status=0)
+    file = tmp_path / AMD / "gpu_metrics"
+    begin, absent, texts = [2**32 - 10] * 6, [2**64 - 1] * 7, []
+    for cycles, read, sent in ((begin, 1024, 0), ([(n - 10) % 2**32 for n in HOT], 4096, 5120)):
+        data = bytearray(400)
+        data[2:4] = 1, form
+        if at:
+            data[at : at + 24] = struct.pack("<6I", *cycles)
+        data[links : links + 128] = struct.pack("<16Q", read, *absent, sent, *absent)
+        texts.append(bytes(data))
+    file.write_bytes(texts[0])
+    late = threading.Timer(0.5, file.write_bytes, [texts[1]])
+    late.start()
+    now = time.monotonic()
+    looks = amdgpu.gpu_looks([now, now + 1.0], tmp_path)
+    late.join()
+    first, last = (GpuState(**rows[0]) for _, rows in looks)
+    assert (first.moved, last.moved) == (1 << 20, 5 << 20)
+    assert first.reasons == last.reasons == reasons
+    file.write_bytes(texts[0][: links + 100])
+    assert amdgpu.gpu_looks([now], tmp_path)[0][1][0]["moved"] is None
 
 
 def gpus(*rows: dict[str, Any], looks: int = 3) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from busbar.job.node import collect, process
 from busbar.job.node.collect import Look, documents
 from busbar.job.nodes import observe, program
 from busbar.job.sample import read_sample
-from busbar.report.job import job_metrics
+from busbar.report.job import job_metrics, print_job
+from busbar.terminal import stdout
 from tests.cases import cases
 from tests.test_terminal import hidden
 
@@ -144,6 +145,46 @@ def test_labels_of_metrics(text: str) -> None:
         assert (
             line[0] == "#" or line.rpartition("} ")[2].replace(".", "").replace("e+", "").isdigit()
         )
+
+
+SPITE = """
+import mmap, os, threading, time
+name = {place!r} + "/lib" + "mpi.so\\n\\x1b[2J" + chr(34) + "}}]"
+file = open(name, "wb+")
+file.write(bytes(4096))
+file.flush()
+shown = mmap.mmap(file.fileno(), 4096)
+os.mkfifo({place!r} + "/fifo")
+fifo = os.open({place!r} + "/fifo", os.O_RDWR)
+threading.stack_size(65536)
+for _ in range(2000):
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+open({place!r} + "/ready", "w").close()
+time.sleep(60)
+"""
+CHANGES = "import os, time; time.sleep(1.2); os.execvp('sleep', ['sleep', '60'])"
+
+
+def test_files_threads_and_programs(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Names that end a line, a FIFO, 2,000 threads; and a rank that starts another program."""
+    monkeypatch.setenv("NCCL_DEBUG", '\x1b]0;x\x07\n"}')
+    monkeypatch.setenv("SLURM_STEP_ID", "1" * 10_000)
+    with running(SPITE.format(place=str(tmp_path)), SLEEPS) as pids:
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.05)
+        with running(CHANGES) as more:
+            line = observe([[]], 2.0, pids=[*pids, *more])[0][0]
+    sample = read_sample(line)
+    rows = {row.pid: row for row in sample.processes}
+    assert [path.rpartition("/")[2][:9] for path in rows[pids[0]].libraries or ()] == ["libmpi.so"]
+    assert {path.rpartition("/")[2][:6] for path, _ in rows[pids[0]].files} >= {"libmpi", "fifo"}
+    assert (rows[more[0]].gone, rows[more[0]].name) == (False, "sleep")
+    assert rows[pids[1]].settings["NCCL_DEBUG"] == '\x1b]0;x\x07\n"}'
+    assert sample.cpu_s < 0.5
+    print_job(judge("", [sample]), stdout())
+    assert not hidden(capsys.readouterr().out)
 
 
 # ---- dumps and drivers that hang

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import re
@@ -21,6 +22,7 @@ import pytest
 
 from busbar.cli import main
 from busbar.commands import job as commands
+from busbar.errors import BusbarError
 from busbar.job.judge import judge
 from busbar.job.node.collect import documents, in_parts
 from busbar.job.nodes import commands_of
@@ -99,6 +101,8 @@ LATE = f"{OTHER}<module> (train.py:9);load (data.py:3) 9\n"
 WAITS = f"<module> (train.py:9);allreduce (mpi.py:9);wait (mpi.py:3) 9\n{OTHER}"
 SENDS = f"<module> (train.py:9);recv (mpi.py:9);wait (mpi.py:3) 9\n{OTHER}"
 STEPS = LATE + WAITS
+STARVED = {"state": "R", "cpu": 0.2, "wait": 0.8, "switches": 0.0}
+"""Computes, and nothing shows who uses its CPUs."""
 ONE_CPU = {"wait": 0.4, "allowed": "3", "cpu": 0.3}
 
 
@@ -121,6 +125,7 @@ def others(**fields: Any) -> list[Process]:
         ("memory-far", {"numa": {"1": 10**6, "0": 10}}, {"numa": {"0": 10**6}}, [2]),
         ("rank-late", {"stack": LATE}, {"stack": WAITS}, [2]),
         ("rank-late", {"cpu": 1.0, "switches": 1.0}, {}, [2]),
+        ("rank-late", STARVED, {}, [2]),
         ("collective-mismatch", {"stack": SENDS}, {"stack": WAITS}, [2]),
         ("storage-stalled", {"state": "D"}, {}, [2]),
     ],
@@ -131,6 +136,20 @@ def test_the_rank_that_differs(cause: str, odd: Any, rest: Any, ranks: list[int]
     assert [each.id for each in answer.causes] == [cause]
     assert answer.causes[0].details["ranks"] == ranks
     assert answer.verdict is not Verdict.PASS
+
+
+@cases(("count", "causes"), [(2, []), (3, ["network-path-slow"])])
+def test_a_slow_path_is_one_of_several(count: int, causes: list[str]) -> None:
+    """The only path of a job may be one that is full."""
+    rows = [process(rank, world=count) for rank in range(count)]
+    pairs = [(n, (n + 1) % count) for n in range(count)]
+    sockets = [
+        (rows[a].pid, f"10.0.0.{a}:{b}", f"10.0.0.{b}:{a}", 10, 9 * (0 in (a, b)), 0)
+        for pair in pairs
+        for a, b in (pair, pair[::-1])
+    ]
+    answer = judge("1", [node(*rows, sockets=tuple(sockets))])
+    assert [each.id for each in answer.causes] == causes
 
 
 @cases(("looks", "verdict"), [(10, Verdict.UNKNOWN), (4, Verdict.PASS)])
@@ -151,6 +170,7 @@ def test_what_nobody_reads_is_no_exchange(looks: int, verdict: Verdict) -> None:
         ({"age_s": 1.0}, Verdict.UNJUDGED),
         ({"cpu": 1.0, "switches": 1.0}, Verdict.PASS),
         ({"wait": 0.9}, Verdict.UNKNOWN),
+        ({"wait": 0.9, "moved": (1e6,) * 4}, Verdict.UNKNOWN),
         ({"stack": STEPS}, Verdict.UNKNOWN),
         ({"states": "", "libraries": None}, Verdict.UNKNOWN),
     ],
@@ -171,10 +191,11 @@ def test_no_process() -> None:
 
 
 def test_a_step_of_the_job_runs_on_its_nodes() -> None:
-    (words,) = commands_of("7", ("n1", "n2"), ())
+    (words,) = commands_of("7", "", ("n1", "n2"), ())
     assert {"srun", "--jobid=7", "--overlap"} <= {*words}
     assert "--nodelist=n[1-2]" in words
-    assert commands_of("", ("n1",), ("ssh",)) == [["ssh", "n1"]]
+    assert "--het-group=1" in commands_of("7", "1", ("n3",), ())[0]
+    assert commands_of("", "", ("n1",), ("ssh",)) == [["ssh", "n1"]]
 
 
 @cases("text", HOSTILE)
@@ -312,14 +333,13 @@ def test_no_such_job(word: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert not hidden(capsys.readouterr().err)
 
 
-ONE = "JobId=5 {}JobState=RUNNING NodeList=n1"
+ONE = "JobId=5{} JobState=RUNNING NodeList=n1"
 
 
 @cases(
     ("shown", "text"),
     [
-        ([ONE.format("ArrayTaskId=1 "), ONE.format("ArrayTaskId=2 ")], "2 tasks of array 4711"),
-        ([ONE.format("HetJobId=4711 HetJobOffset=0 ")], "--nodelist"),
+        ([ONE.format("1 ArrayTaskId=1"), ONE.format("2 ArrayTaskId=2")], "2 tasks of array 4711"),
         (["JobId=5 JobState=PENDING NodeList="], "Slurm says PENDING"),
     ],
 )
@@ -332,6 +352,20 @@ def test_jobs_that_are_several(
     monkeypatch.setattr(Slurm, "show_job", staticmethod(lambda _: "\n".join(shown)))
     assert main(["job", "4711_3" if "PENDING" in text else "4711"]) == 2
     assert text in capsys.readouterr().err
+
+
+def test_components_of_a_heterogeneous_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a step; a node of two is observed once. The id of the first is that of all."""
+    row = "JobId={} HetJobId=5 HetJobOffset={} JobState=RUNNING NodeList={}"
+    shown = "\n".join((row.format(5, 0, "n[1-2]"), row.format(6, 1, "n[2-3]")))
+    monkeypatch.setattr(Slurm, "show_job", staticmethod(lambda _: shown))
+    asked = argparse.Namespace(nodelist="", jobs=["5"])
+    assert commands._target(asked) == ({"0": ["n1", "n2"], "1": ["n3"]}, "5", [], "5")
+    asked.nodelist = "n[2-3]"
+    assert commands._target(asked)[0] == {"0": ["n2"], "1": ["n3"]}
+    asked.nodelist = "n9"
+    with pytest.raises(BusbarError, match="does not run on n9"):
+        commands._target(asked)
 
 
 def test_srun_may_mix_the_lines_of_nodes() -> None:

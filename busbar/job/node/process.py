@@ -157,7 +157,7 @@ def quotas(pid: int) -> dict[str, tuple[float, float, int]]:
             continue
         tops = ("/cpu", f"/{controllers}") if controllers else ("/unified", "")
         top = next((t for t in tops if os.path.exists(f"/sys/fs/cgroup{t}/cgroup.procs")), "")
-        while path.strip("/"):
+        while path.strip("/") and "/.." not in path:  # which leaves the tree
             place = f"/sys/fs/cgroup{top}{path}"
             text = text_in(f"{place}/cpu.max", 64) or text_in(f"{place}/cpu.cfs_quota_us", 64)
             words = f"{text} {text_in(f'{place}/cpu.cfs_period_us', 64)}".split()
