@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Puts faults into jobs of MPI, at random ranks, and counts how often ``busbar job`` names them.
 
-``job_faults.py [--fresh] [--places 5] [--healthy 50] [--seed 1] [--only NAME]``, as root: a
-network of four nodes is made of namespaces. ``--fresh``: other faults and jobs than those on which
-the rules were developed. Prints a row for each job, and at the end the counts.
+``job_faults.py [--set SET] [--places 5] [--healthy 50] [--seed 1] [--only NAME]``, as root: a
+network of four nodes is made of namespaces. The sets ``fresh`` and ``variants`` have other faults
+and jobs than those on which the rules were developed. Prints a row for each job, then the counts.
 """
 
 from __future__ import annotations
@@ -102,6 +102,19 @@ FRESH_HEALTHY = (
     Kind("ends", fault="ends", count=3, body="ucx"),
     Kind("nodes", nodes=3, count=3, nbytes=1 << 19, body="allreduce"),
 )
+VARIANTS = (
+    Kind("frozen", "rank-stopped", body="allreduce"),
+    Kind("lossy_link", "network-path-slow", nodes=4, nbytes=1 << 20),
+)
+HEALTHY_VARIANTS = (
+    Kind("two_nodes", nodes=2, count=2, nbytes=2 << 20),
+    Kind("uneven", fault="uneven", pause_ms=30, body="allreduce"),
+)
+SETS = {
+    "first": (FAULTS, HEALTHY),
+    "fresh": (FRESH_FAULTS, FRESH_HEALTHY),
+    "variants": (VARIANTS, HEALTHY_VARIANTS),
+}
 
 
 class Network:
@@ -140,13 +153,21 @@ class Network:
         """Run ip."""
         subprocess.run(["ip", *words], check=True)
 
-    def shape(self, node: int, rate: str) -> None:
-        """Let a node send and receive no more than a rate."""
-        limit = ["root", "tbf", "rate", rate, "burst", "64kb", "latency", "100ms"]
+    def shape(self, node: int) -> None:
+        """Let a node send and receive no more than 20 Mbit/s."""
+        limit = ["root", "tbf", "rate", "20mbit", "burst", "64kb", "latency", "100ms"]
         inner = ["ip", "netns", "exec", f"{self.name}-{node}", "tc", "qdisc"]
         subprocess.run([*inner, "replace", "dev", "eth0", *limit], check=True)
         outer = ["tc", "qdisc", "replace", "dev", f"{self.name}p{node}"]
         subprocess.run([*outer, *limit], check=True)
+
+    def lossy(self, node: int, how: str) -> None:
+        """Begin (``-A``) or end (``-D``) to lose one in twenty packets that a node receives."""
+        rule = (
+            f"iptables {how} INPUT -i eth0 -m statistic --mode random --probability 0.05 -j DROP"
+        )
+        inner = ["ip", "netns", "exec", f"{self.name}-{node}", *rule.split()]
+        subprocess.run(inner, check=True)
 
     def free(self, node: int) -> None:
         """Undo it."""
@@ -242,6 +263,15 @@ def limited(stack: ExitStack, pids: Sequence[int], file: str, value: str) -> Non
     stack.callback((group.parent / "cgroup.procs").write_text, str(pids[0]))
 
 
+def frozen(stack: ExitStack, pid: int) -> None:
+    """Freeze a process by a control group."""
+    group = stack.enter_context(cgroup("frozen", "freezer"))
+    (group / "cgroup.procs").write_text(str(pid))
+    (group / "freezer.state").write_text("FROZEN")
+    stack.callback((group.parent / "cgroup.procs").write_text, str(pid))
+    stack.callback((group / "freezer.state").write_text, "THAWED")
+
+
 QUOTAS = {"quota": (0, "20000"), "full_group": (4, "100000")}
 """Busy programs beside the rank in its group, and the CPU time of the group in 100 ms."""
 
@@ -268,9 +298,14 @@ def faulty(kind: Kind, odd: int, pids: dict[int, int], sign: Path, net: Network)
             disk = os.stat(sign.parent).st_dev
             limit = f"{os.major(disk)}:{os.minor(disk)} 200000"
             limited(stack, [pid], "blkio.throttle.read_bps_device", limit)
-        elif kind.name == "slow_link":
-            net.shape(odd + 1, "20mbit")
-            stack.callback(net.free, odd + 1)
+        elif kind.name == "frozen":
+            frozen(stack, pid)
+        elif kind.cause == "network-path-slow":
+            worse, better = (
+                (net.shape, net.free) if kind.name == "slow_link" else (net.lose, net.keep)
+            )
+            worse(odd + 1)
+            stack.callback(better, odd + 1)
         sign.touch()
         yield
 
@@ -344,7 +379,7 @@ def end(job: subprocess.Popen[bytes], sign: Path) -> None:
 
 def plan(args: argparse.Namespace) -> list[tuple[Kind, int]]:
     """Return the jobs in random order, each with a rank."""
-    faults, well = (FRESH_FAULTS, FRESH_HEALTHY) if args.fresh else (FAULTS, HEALTHY)
+    faults, well = SETS[args.set]
     only = args.only.split(",")
     draw = random.Random(args.seed)  # noqa: S311 - a plan that can be repeated
     rows = [(k, draw.randrange(k.count)) for k in faults for _ in range(args.places)]
@@ -356,7 +391,7 @@ def plan(args: argparse.Namespace) -> list[tuple[Kind, int]]:
 def main(words: Sequence[str] | None = None) -> int:
     """Print the table; exit status 1 if a healthy job was accused."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fresh", action="store_true")
+    parser.add_argument("--set", choices=SETS, default="first")
     parser.add_argument("--places", type=int, default=5)
     parser.add_argument("--healthy", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)

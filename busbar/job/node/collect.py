@@ -31,7 +31,7 @@ _LOOK_S = 0.5
 _MOST_LOOKS = 4000
 _MOST_THREADS = 4000
 """Of all processes together: each costs 10 to 20 us of CPU time."""
-_SOCKETS_S = 0.1
+_SOCKETS_S = 0.15
 """CPU time for the sockets of the node: the kernel lists those of all jobs."""
 _PART = 900
 """Characters of a line."""
