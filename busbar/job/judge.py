@@ -140,21 +140,15 @@ def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
     text = f"{counted(len(live.ranks), 'rank')}, {cpu:.2g} CPUs each"
     if carried := rules_ports.fullest(live):
         text = f"{text}; {carried}"
-    worst = max(live.ranks, key=lambda rank: rank.main.wait)
-    if worst.main.wait >= LIMIT.waited:
-        text = f"{text}; {worst} waited for a CPU for {worst.main.wait:.0%} of the time"
-    moves = rules_peers.moves(live) or rules_gpu.moves(live)
-    if all(rank.main.wait >= LIMIT.waited for rank in live.ranks):
-        said = "all ranks wait for CPUs, and nothing shows what uses them"
-        return Verdict.UNKNOWN, f"{said}: {text}"
-    files = [rate for rank in live.ranks for rate in rank.main.moved[:2]]
-    well = {
-        "nothing holds the job up, its ranks exchange data": moves,
-        "the job computes, and its network is idle": cpu >= LIMIT.computes,
-        "the job reads or writes files": max(files) >= LIMIT.file_bytes_per_s,
-    }
-    for said in (said for said, is_so in well.items() if is_so):
-        return Verdict.PASS, f"{said}: {text}"
+    if (least := min(rank.main.wait for rank in live.ranks)) >= LIMIT.waited:
+        said = f"all ranks wait for CPUs, {least:.0%} of the time and more"
+        return Verdict.UNKNOWN, f"{said}, and nothing shows what uses them: {text}"
+    if rules_peers.moves(live) or rules_gpu.moves(live):
+        return Verdict.PASS, f"nothing holds the job up, its ranks exchange data: {text}"
+    rates = [rate for rank in live.ranks for rate in rank.main.moved[:2]]
+    if cpu >= LIMIT.computes or max(rates) >= LIMIT.file_bytes_per_s:
+        does = "computes" if cpu >= LIMIT.computes else "reads or writes files"
+        return Verdict.PASS, f"the job {does}, and its network is idle: {text}"
     hint = "" if any(r.main.stack for r in live.ranks) else "; --stacks shows where Python waits"
     return Verdict.UNKNOWN, f"all ranks wait, and none differs: {text}{hint}"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -17,6 +17,8 @@ from busbar.job.sample import LiveRank, Process
 from busbar.words import grouped
 
 _SEGMENT, _SHARES, _BLOCKS, _TALKS, _LIBRARY, _STACK = map(re.compile, TABLE["patterns"].values())
+
+_TRANSPORTS = ("OMPI_MCA_btl", "OMPI_MCA_pml", "UCX_TLS")
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,19 @@ def tcp_within_node(job: LiveJob) -> Iterator[Cause]:
     if ranks := [rank for rank in lacks if rank.main.pid in talking]:
         peers = [rank for rank in job.ranks if rank not in lacks]
         text = f", while {named(peers)} share memory" if peers else ""
+        if not peers and (odd := _set_apart(ranks)):  # Open MPI lets all use TCP then
+            ranks, text = (
+                odd,
+                f", with other settings than {named([r for r in ranks if r not in odd])}",
+            )
         yield cause("tcp_within_node", ranks, peers=text)
+
+
+def _set_apart(ranks: Sequence[LiveRank]) -> list[LiveRank]:
+    """Return the minority that has other settings of transports; empty if there is none."""
+    groups = grouped((tuple(r.main.settings.get(n, "") for n in _TRANSPORTS), r) for r in ranks)
+    odd = min(groups.values(), key=len)
+    return odd if 2 * len(odd) < len(ranks) else []
 
 
 def slow_path(job: LiveJob) -> Iterator[Cause]:

@@ -138,6 +138,18 @@ def test_the_rank_that_differs(cause: str, odd: Any, rest: Any, ranks: list[int]
     assert answer.verdict is not Verdict.PASS
 
 
+def test_the_rank_with_other_transports() -> None:
+    """If rank 0 has no shared memory, Open MPI lets all ranks use TCP."""
+    rows = [process(rank, shared=()) for rank in range(RANKS)]
+    rows[0] = replace(rows[0], settings={"OMPI_MCA_btl": "self,tcp"})
+    pairs = [(a, b) for a in range(RANKS) for b in ((a + 1) % RANKS, (a - 1) % RANKS)]
+    ends = [(rows[a].pid, f"10.0.0.1:{a}{b}", f"10.0.0.1:{b}{a}", 10, 3, 0) for a, b in pairs]
+    ports = {rows[0].space: {"lo": 1e8}}
+    answer = judge("1", [node(*rows, sockets=tuple(ends), ports=ports)])
+    assert [(c.id, c.details["ranks"]) for c in answer.causes] == [("tcp-within-node", [0])]
+    assert "other settings than ranks 1, 2, 3" in answer.headline
+
+
 @cases(("count", "causes"), [(2, []), (3, ["network-path-slow"])])
 def test_a_slow_path_is_one_of_several(count: int, causes: list[str]) -> None:
     """The only path of a job may be one that is full."""

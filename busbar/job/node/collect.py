@@ -165,12 +165,11 @@ class Look:
         seconds, alive = end[0] - start[0], [pid for pid in self.known if pid in table]
         rows = {pid: self.process(pid, start, end, table.get(pid)) for pid in self.known}
         files = [place for row in self.found("files").values() for place, _ in row[2]][:256]
-        for pid, maps in self.found("maps").items():
-            rows[pid]["libraries"], rows[pid]["shared"] = maps
-        if (_NUMA / "node1").exists():
-            small = [p for p in alive if int(rows[p].pop("rss_kib")) < _NUMA_MOST_KIB]
-            for pid, pages in self.found("NUMA", small, process.pages).items():
-                rows[pid]["numa"] = pages
+        small = [p for p in alive if int(rows[p].pop("rss_kib")) < _NUMA_MOST_KIB]
+        small = small if (_NUMA / "node1").exists() else []
+        for found in (self.found("maps"), self.found("NUMA", small, process.pages)):
+            for pid, more in found.items():
+                rows[pid] |= more
         spaces = self.found("file systems", files, process.space)
         for pid, (_, gpu, mine) in self.found("files").items():
             rows[pid]["files"] = [(name, spaces.get(place)) for place, name in mine]

@@ -186,13 +186,13 @@ def descriptors(pid: int) -> tuple[list[str], bool, list[tuple[str, str]]]:
     return sockets, gpu, files
 
 
-def maps_of(pid: int) -> tuple[list[str], list[str]]:
+def maps_of(pid: int) -> dict[str, list[str]]:
     """Return libraries of communication and segments of shared memory that are mapped."""
     with open(f"/proc/{pid}/maps", encoding="utf-8", errors="replace") as file:
         paths = {line[73:].strip() for line in file if "/" in line}
     libraries = [p[:300] for p in sorted(paths) if LIBRARIES.match(p.rpartition("/")[2])]
     shared = [p[len(SHARED) :][:80] for p in sorted(paths) if p.startswith(SHARED)]
-    return libraries[:32], shared[:64]
+    return {"libraries": libraries[:32], "shared": shared[:64]}
 
 
 def space(place: str) -> tuple[int, int, int, int]:
@@ -202,7 +202,7 @@ def space(place: str) -> tuple[int, int, int, int]:
     return free * found.f_frsize, found.f_blocks * found.f_frsize, found.f_favail, found.f_files
 
 
-def pages(pid: int) -> dict[str, int]:
+def pages(pid: int) -> dict[str, dict[str, int]]:
     """Return how many KiB of a process are on each NUMA node."""
     nodes: dict[str, int] = {}
     with open(f"/proc/{pid}/numa_maps", encoding="utf-8", errors="replace") as file:
@@ -211,4 +211,4 @@ def pages(pid: int) -> dict[str, int]:
             kib = int(words.get("kernelpagesize_kB", 4))
             for node in (word for word in words if re.fullmatch(r"N\d+", word)):
                 nodes[node[1:]] = nodes.get(node[1:], 0) + int(words[node]) * kib
-    return nodes
+    return {"numa": nodes}
