@@ -43,7 +43,7 @@ COMMANDS = [
     ("preflight . --site local", 2, "not a root file system"),
     ("report x", 2, "needs the Python package numpy, which is not installed; run: make setup"),
     ("history show", 2, "needs the Python package numpy"),
-    ("sweep plan --nodes 8", 2, "needs the Python package numpy"),
+    ("sweep analyse x", 2, "needs the Python package numpy"),
     ("nightly --site h200x4", 2, "needs the Python package numpy"),
     ("check", 2, "needs the Python package reframe"),
 ]

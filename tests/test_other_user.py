@@ -59,7 +59,7 @@ def unix_socket(path: Path) -> None:
 
 READS = (
     *("history import {}", "report --mail {}", "sweep analyse {} --limit 1", "site lint {}"),
-    *("gate --passive --site {}", "sweep plan --suspects {}", "site calibrate --site h200x4 {}"),
+    *("gate --passive --site {}", "site calibrate --site h200x4 {}"),
 )
 
 

@@ -47,10 +47,10 @@ NEXT_STEP = "test a slow node by itself: busbar check --site SITE --nodelist NOD
 def run(args: argparse.Namespace) -> int:
     """Measure pairs of nodes, round after round, and name what is slow.
 
-    Measures the links inside each node, then all nodes in pairs at the same time, by one step of
-    Slurm for all rounds, then suspects and accused nodes again. Inside a job (salloc, sbatch) its
-    nodes are measured, else a job is submitted on all nodes of the partition. Results are written
-    after each round; --resume continues a sweep that was ended.
+    Measures all nodes in pairs at the same time, by one step of Slurm for all rounds, then
+    suspects and accused nodes again. Inside a job (salloc, sbatch) its nodes are measured, else a
+    job is submitted on all nodes of the partition. Results are written after each round; --resume
+    continues a sweep that was ended. `busbar gate` measures the links inside each node.
 
     {EXIT_STATUSES} 128 + N after signal N.
 
@@ -206,7 +206,7 @@ def unmeasured(outcome: SweepOutcome) -> list[str]:
     if not outcome.analysis:
         return list(outcome.nodes)
     missing = dict.fromkeys([*outcome.gone, *outcome.absent, *outcome.analysis.unmeasured])
-    measured = [row for row in outcome.rows if row.state is PairState.OK and not row.inside]
+    measured = [row for row in outcome.rows if row.state is PairState.OK]
     seen = {node for row in measured for node in (row.a, row.b)}
     missing |= dict.fromkeys(node for node in outcome.nodes if node not in seen)
     pairs = (f"{row.a}-{row.b}" for row in outcome.left if not {row.a, row.b} & missing.keys())

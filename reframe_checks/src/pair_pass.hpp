@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What one rank of `sweep` measures: the messages of a pass with its partner, and copies to the memory of its host.
+// What one rank of `sweep` measures: the messages of a pass with its partner.
 #pragma once
 #include <mpi.h>
 
@@ -12,7 +12,7 @@
 struct SweepOptions {
     int ranks = 0, per_node = 0, window = 16, corrupt = -1;
     double patience = 600;
-    std::size_t bytes = 1 << 20, inside = 16 << 20;
+    std::size_t bytes = 1 << 20;
     double seconds = 0.25;
     std::vector<std::string> nics;
 };
@@ -44,8 +44,8 @@ class Pass {
     // from the one that its place held before. A prime: no window is a multiple of it.
     static constexpr std::size_t shifts = 61;
 
-    Pass(const SweepOptions &options, std::size_t bytes, BufferSet &memory, int number, int me, int partner, double deadline)
-        : options_(options), bytes_(bytes), memory_(memory), base_(8 * (number % (1 << 18))), number_(number), me_(me), partner_(partner), deadline_(deadline) {}
+    Pass(const SweepOptions &options, BufferSet &memory, int number, int me, int partner, double deadline)
+        : options_(options), bytes_(options.bytes), memory_(memory), base_(8 * (number % (1 << 18))), number_(number), me_(me), partner_(partner), deadline_(deadline) {}
 
     // Both directions, the lower rank sends first; returns what arrived here.
     Rate run() {
@@ -239,61 +239,4 @@ class Pass {
     int base_, number_, me_, partner_;
     double deadline_, last_completed_ = now();
     unsigned long long sent_ = 0, announced_ = 0;
-};
-
-// What a rank copies between its GPU and the memory of the host; without a GPU, within that memory. Only the best block
-// counts: a rank that shares its core says nothing about the link.
-class HostLink {
-  public:
-    HostLink(BufferSet &memory, std::uint64_t seed) : memory_(memory), seed_(seed) {}
-
-    // Both directions, for `seconds` each; returns the slower one.
-    Rate run(double seconds) {
-        memory_.load(far_, room, seed_);
-        std::memset(near_, 0xff, room);
-        const double there = best(near_, far_, seconds);
-        std::size_t wrong = memory_.verify('H', near_, room, seed_);
-        BufferSet::clear(kind, far_, room);
-        const double back = best(far_, near_, seconds);
-        wrong += memory_.verify(kind, far_, room, seed_);
-        Rate rate;
-        rate.gb_per_s = std::min(there, back);
-        rate.seconds = 2 * seconds;
-        rate.messages = blocks_;
-        rate.wrong = wrong;
-        return rate;
-    }
-
-    ~HostLink() {
-        device::free_staging(near_);
-        if (!device::present) std::free(far_);
-    }
-    HostLink(const HostLink &) = delete;
-    HostLink &operator=(const HostLink &) = delete;
-
-    static constexpr std::size_t room = 32 << 20;  // more than the caches of a core
-
-  private:
-    static constexpr char kind = device::present ? 'D' : 'H';
-    static constexpr std::size_t block = device::present ? room : 1 << 20;
-
-    double best(char *to, const char *from, double seconds) {
-        double found = 0;
-        const double start = now();
-        do
-            for (std::size_t at = 0; at < room; at += block, ++blocks_) {
-                const double begun = now();
-                device::copy(to + at, from + at, block);
-                const double took = now() - begun;
-                if (took > 0) found = std::max(found, static_cast<double>(block) / took / 1e9);
-            }
-        while (now() - start < seconds);
-        return found;
-    }
-
-    BufferSet &memory_;
-    std::uint64_t seed_;
-    std::size_t blocks_ = 0;
-    char *near_ = static_cast<char *>(device::allocate_staging(room));
-    char *far_ = device::present ? memory_.receive('D') : static_cast<char *>(device::allocate(room));
 };

@@ -4,7 +4,6 @@
 // One rank for each GPU of a node, or for each NIC if there is no GPU: rank i of a node is its rail i, and only talks to
 // rank i of other nodes. Ranks take orders from standard input, which srun gives to all of them, and answer in JSON lines:
 //
-//   rails 0:1             in each node, rail 0 with rail 1; 0:0 is rail 0 with the memory of its host
 //   pairs 0:1 2:3         the pairs of this round, by the positions of their nodes
 //   pass 7 0 15           measure rail 0 of all these pairs, and give up after 15 s; 7 is unique
 //   pass 8 -1 15          the same with all rails at the same time
@@ -32,7 +31,6 @@ Measures pairs of nodes by orders from standard input. Output: JSON lines. Exit 
   --per-node N         ranks of a node: its rails
   --nics LIST          the NIC of each rail, as UCX names it: mlx5_0:1,mlx5_1:1; empty entries leave the choice to UCX
   --bytes SIZE         bytes of a message (1M)
-  --inside SIZE        the least bytes of a message between two GPUs of a node, which are faster than NICs (16M)
   --window N           messages in flight (16)
   --seconds S          time of one reading, for each direction (0.25)
   --corrupt RANK       this rank spoils what it sends, to see that it is caught
@@ -42,7 +40,6 @@ Measures pairs of nodes by orders from standard input. Output: JSON lines. Exit 
 SweepOptions parse_sweep(int argc, char **argv) {
     const option known[] = {{"ranks", required_argument, nullptr, 'r'},   {"per-node", required_argument, nullptr, 'p'},
                             {"nics", required_argument, nullptr, 'n'},    {"bytes", required_argument, nullptr, 'b'},
-                            {"inside", required_argument, nullptr, 'i'},
                             {"window", required_argument, nullptr, 'w'},  {"seconds", required_argument, nullptr, 's'},
                             {"corrupt", required_argument, nullptr, 'c'},
                             {"patience", required_argument, nullptr, 't'},
@@ -59,7 +56,6 @@ SweepOptions parse_sweep(int argc, char **argv) {
                 break;
             }
             case 'b': options.bytes = parse_bytes(value); break;
-            case 'i': options.inside = parse_bytes(value); break;
             case 'w': options.window = std::atoi(value.c_str()); break;
             case 's': options.seconds = std::atof(value.c_str()); break;
             case 'c': options.corrupt = std::atoi(value.c_str()); break;
@@ -120,8 +116,6 @@ class Sweep {
             words >> word;
             if (word == "pairs") {
                 set_partner(words);
-            } else if (word == "rails") {
-                set_rail(words);
             } else if (word == "pass") {
                 int number = 0, rail = 0;
                 double seconds = 0;
@@ -141,14 +135,11 @@ class Sweep {
   private:
     static constexpr int look_ms = 20;
 
-    // Bytes of a message.
-    std::size_t message(bool inside) const { return device::present && inside ? std::max(options_.bytes, options_.inside) : options_.bytes; }
-
     void renew_memory() {
         static_cast<void>(memory_.release());  // MPI may still write into it
         const char kind = device::present ? 'D' : 'H';
-        const std::size_t room = Batch::stride(message(true)) * static_cast<std::size_t>(options_.window) + Pass::shifts * 64;
-        memory_.reset(new BufferSet({Buffers{kind, kind}}, device::present ? std::max(room, HostLink::room) : room, options_.corrupt == rank_));
+        const std::size_t room = Batch::stride(options_.bytes) * static_cast<std::size_t>(options_.window) + Pass::shifts * 64;
+        memory_.reset(new BufferSet({Buffers{kind, kind}}, room, options_.corrupt == rank_));
     }
 
     // The next line of standard input; false at its end. Sleeps until there is one.
@@ -184,23 +175,13 @@ class Sweep {
         if (partner_ >= size_ || partner_ == rank_) throw Failure(fault::usage, "the pair " + std::to_string(a) + ":" + std::to_string(b) + " is outside of the job");
     }
 
-    void set_rail(std::stringstream &words) {
-        int a = 0, b = 0;
-        char colon = 0;
-        words >> a >> colon >> b;
-        if (words.fail() || a < 0 || b < 0 || a >= options_.per_node || b >= options_.per_node)
-            throw Failure(fault::usage, "the pair of rails " + std::to_string(a) + ":" + std::to_string(b) + " is outside of the node");
-        partner_ = rail_ == a || rail_ == b ? rank_ - rail_ + (rail_ == a ? b : a) : -1;
-    }
-
     void measure(int number, double deadline) {
         Line line("pair");
         line.add("pass", number).add("rank", rank_).add("partner", partner_);
-        const bool inside = partner_ / options_.per_node == rank_ / options_.per_node;
         const TcpSegments before = tcp_segments();
-        auto pass = std::make_unique<Pass>(options_, message(inside), *memory_, number, rank_, partner_, deadline);
+        auto pass = std::make_unique<Pass>(options_, *memory_, number, rank_, partner_, deadline);
         try {
-            const Rate rate = partner_ == rank_ ? HostLink(*memory_, static_cast<std::uint64_t>(number) << 24).run(options_.seconds) : pass->run();
+            const Rate rate = pass->run();
             line.add("gb_per_s", rate.gb_per_s).add("messages", rate.messages).add("seconds", rate.seconds).add("wrong", rate.wrong).add("lost", "");
         } catch (const Lost &lost) {
             lost_ = true;

@@ -15,7 +15,6 @@ from busbar.cli import build_parser
 from busbar.commands.option_types import seconds
 from busbar.commands.sweep_run import again
 from busbar.slurm.options import Grant
-from tests.cases import cases
 from tests.said import Command
 
 from .generator import measured, names, round_robin, slower
@@ -34,45 +33,6 @@ def rows_of(text: str) -> list[dict[str, Any]]:
 def written(file: Path, rows: list[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
-
-
-def test_plan_prints_rows(busbar: Command, tmp_path: Path) -> None:
-    said = busbar("sweep plan --nodes 8 --rounds 7 --seed 4")
-    assert said.status == 0
-    assert [set(row) for row in rows_of(said.out)] == [{"round", "a", "b"}] * 28
-    file = tmp_path / "topology.conf"
-    file.write_text("SwitchName=s1 Nodes=g[1-4]\nSwitchName=s2 Nodes=g[5-9]")
-    plan = f"sweep plan --topology {file} --rounds 2"
-    for nodes, count in (("--nodelist=g[1-8]", 8), ("--nodes=6", 6), ("--nodelist=g[8-9],x", 3)):
-        said = busbar(plan, nodes)
-        assert (said.status, len(rows_of(said.out))) == (0, 2 * (count // 2))
-    busbar.refuses("the topology has 9 nodes, got 10", plan, "--nodes=10")
-
-
-@cases(
-    ("line", "message"),
-    [
-        ("--rounds 2 --nodes 1", "a pair needs two nodes"),
-        ("--rounds 2 --nodes 0", "a pair needs two nodes"),
-        ("--rounds 2 --nodelist n1", "a pair needs two nodes"),
-        (
-            "--rounds 2 --nodelist n[1-",
-            "--nodelist: 'n[1-' is not a list of nodes: missing bracket",
-        ),
-        ("--rounds 2 --nodes 1000000", "more than 100,000 nodes"),
-        ("--rounds 2 --nodes " + "9" * 30, "must be an integer of 0 or more"),
-        ("--nodes 8", "a plan needs --rounds"),
-        ("--nodes 8 --rounds 0", "must be a positive integer"),
-        ("--nodes 8 --rounds 2 --seed x", "must be an integer of 0 or more"),
-        ("--nodes 8 --rounds 99999999", "a plan has at most"),
-        ("--rounds 2", "one of the arguments --nodes --nodelist --suspects is required"),
-        ("--nodes 8 --rounds 2 --topology /none", "/none: No such file"),
-        ("--suspects /none", "/none: cannot be read: No such file"),
-        ("--suspects pyproject.toml", "pyproject.toml: Expecting value"),
-    ],
-)
-def test_plan_refuses(busbar: Command, line: str, message: str) -> None:
-    assert busbar.refuses(message, f"sweep plan {line}").out == ""
 
 
 def test_analyse_names_the_slow_node(busbar: Command, results: Path) -> None:
@@ -131,19 +91,6 @@ def test_an_error_is_json_as_well(busbar: Command, results: Path) -> None:
     results.write_text("{}\n{")
     said = busbar.refuses(f"busbar sweep analyse: {results}:1: ", "sweep analyse --json", results)
     assert said.json["error"]["where"] == f"{results}:1"
-
-
-def test_the_second_pass_is_planned_from_the_analysis(busbar: Command, results: Path) -> None:
-    written(results, [row for row in rows_of(results.read_text()) if row["round"] < 3])
-    said = busbar("sweep analyse --json", results)
-    document = said.json
-    assert (said.status, document["accused"], document["last_round"]) == (1, [], 2)
-    results.write_text(said.out)
-    said = busbar("sweep plan --suspects", results)
-    assert said.status == 0
-    pairs = sorted((row["a"], row["b"]) for row in rows_of(said.out))
-    assert pairs == sorted((one["a"], one["b"]) for one in document["suspects"])
-    assert min(row["round"] for row in rows_of(said.out)) == 3
 
 
 def test_the_job_of_a_sweep_has_each_option_of_its_command() -> None:

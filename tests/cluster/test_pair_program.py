@@ -82,31 +82,6 @@ def test_both_ends_report_what_arrived(pairs: Path) -> None:
     assert all(each["messages"] >= 4 and not each["lost"] for each in found), found
 
 
-def test_the_links_inside_a_node_are_measured(pairs: Path) -> None:
-    """One rank with the memory of its host, and two ranks of each node with each other."""
-    orders = "rails 1:1\npass 1 -1 20\nrails 0:1\npass 2 -1 20\npairs 0:1\npass 3 -1 20\nquit\n"
-    _, events = run(pairs, orders, ranks=4, per_node=2)
-    found = {(e["pass"], e["rank"]): e for e in events if e["event"] == "pair"}
-    partners = {key: each["partner"] for key, each in found.items()}
-    assert partners.pop((1, 1)) == 1
-    assert partners.pop((1, 3)) == 3
-    assert {key: partners[key] for key in partners if key[0] == 2} == {
-        (2, 0): 1,
-        (2, 1): 0,
-        (2, 2): 3,
-        (2, 3): 2,
-    }
-    assert {partners[key] for key in partners if key[0] == 3} == {0, 1, 2, 3}
-    assert all(e["gb_per_s"] > 0 and not e["wrong"] and not e["lost"] for e in found.values())
-
-
-def test_wrong_data_inside_a_node_is_counted(pairs: Path) -> None:
-    _, events = run(pairs, "rails 0:0\npass 1 -1 20\nquit\n", "--corrupt=1")
-    wrong = {each["rank"]: each["wrong"] for each in events if each["event"] == "pair"}
-    assert wrong[0] == 0
-    assert wrong[1] > 0
-
-
 def test_hip_back_end_compiles(tmp_path: Path) -> None:
     if not shutil.which("hipcc"):
         pytest.skip("hipcc is not installed (Debian: apt install hipcc); .ci/run installs it")
@@ -140,8 +115,6 @@ def test_a_partner_that_hangs_costs_its_pair_the_deadline(pairs: Path) -> None:
     [
         ("measure 1\n", (), "usage"),
         ("pairs 0:9\n", (), "usage"),
-        ("rails 0:1\n", (), "usage"),
-        ("rails 0\n", (), "usage"),
         ("quit\n", ("--window=0",), "usage"),
         ("quit\n", ("--ranks=4",), "rank-count"),
     ],

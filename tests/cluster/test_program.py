@@ -9,7 +9,7 @@ from pathlib import Path
 
 from busbar import site as sites
 from busbar.cluster.measure.events import PairRank, PairRate, PairStart, parse_event
-from busbar.cluster.measure.program import Program, Rail, links_inside, message_bytes, rails_of
+from busbar.cluster.measure.program import Program, Rail, message_bytes, rails_of
 from busbar.delivery.choice import Choice
 from busbar.delivery.environments import environments
 from tests.cases import cases
@@ -42,17 +42,6 @@ def test_a_stack_without_gpus_has_a_rail_per_nic() -> None:
         (n.name, n.name) for n in SITE.node.nics
     ]
     assert rails_of(SITE.node, replace(host, across=()), "tcp") == (Rail("all"),)
-
-
-def test_each_link_inside_a_node_is_measured() -> None:
-    assert [link.name for link in links_inside(0)] == ["memory"]
-    assert [link.name for link in links_inside(1)] == ["gpu0-host"]
-    three = {link.name: link.rails for link in links_inside(3)}
-    hosts = {f"gpu{gpu}-host": (gpu,) for gpu in range(3)}
-    assert three == hosts | {"gpu0-gpu1": (0, 1), "gpu0-gpu2": (0, 2), "gpu1-gpu2": (1, 2)}
-    assert len(links_inside(8)) == 8 + 28
-    many = links_inside(64)
-    assert len({link.name for link in many}) == len(many) == 128
 
 
 @cases(("rate", "size"), [(None, 1 << 20), (0.025, 1 << 16), (1.0, 1 << 19), (50.0, 1 << 22)])

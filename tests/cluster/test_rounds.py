@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Rounds and the links inside nodes, with a double of the step that a cluster would run."""
+"""Rounds, with a double of the step that a cluster would run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from busbar import site as sites
 from busbar.cluster.measure import rounds as module
 from busbar.cluster.measure.events import PairRate
-from busbar.cluster.measure.program import InsideLink, Program, Rail, links_inside
+from busbar.cluster.measure.program import Program, Rail
 from busbar.cluster.measure.rounds import RoundLimits, Rounds
 from busbar.cluster.measure.store import Store
 from busbar.cluster.sweep.rows import PairState, PlannedPair
@@ -29,7 +29,6 @@ PROGRAM = Program(
     (Rail("gpu0"), Rail("gpu1")),
     1 << 20,
     0.25,
-    links_inside(2),
 )
 
 
@@ -38,11 +37,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
-        self.measured: list[tuple[str, tuple[str, ...]]] = []
-        """The link, and its nodes."""
         self.hangs = ""
-        self.dies_before = ""
-        """The link before which the first step ends."""
 
 
 class Step:
@@ -55,26 +50,16 @@ class Step:
         self.started = set(nodes)
         self.errors: list[str] = []
         self.ended = False
-        self.link: InsideLink | None = None
         self.cluster.steps.append(self)
 
     def wait_for_ranks(self, _: float) -> bool:
         return True
 
-    def pair_up(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self.link = None
-
-    def choose(self, link: InsideLink) -> None:
-        self.link = link
+    def pair_up(self, pairs: Iterable[tuple[str, str]]) -> None: ...
 
     def measure(
         self, expected: set[tuple[str, int]], *_: float
     ) -> dict[tuple[str, int], PairRate]:
-        if self.link:
-            self.cluster.measured.append((self.link.name, tuple(sorted({n for n, _ in expected}))))
-            if self.link.name == self.cluster.dies_before and len(self.cluster.steps) == 1:
-                self.ended = True
-                return {}
         rate = PairRate(1, 0, 0, 2.0, 0, "")
         return {key: rate for key in expected if key[0] != self.cluster.hangs}
 
@@ -109,30 +94,17 @@ def states(store: Store) -> dict[tuple[int, str, str, str | None], PairState]:
     return {(row.round, row.a, row.b, row.nic): row.state for row in store.rows}
 
 
-def test_each_link_of_each_node_is_measured_once(
+def test_a_node_that_hangs_is_listed_and_left_out(
     rounds: Rounds, store: Store, cluster: Cluster
 ) -> None:
-    rounds.measure_inside(NODES)
-    links = ("gpu0-host", "gpu1-host", "gpu0-gpu1")
-    assert cluster.measured == [(link, NODES) for link in links]
-    ok = {(0, node, node, link): PairState.OK for node in NODES for link in links}
-    assert states(store) == ok
-    rounds.measure_inside(NODES)
-    assert len(cluster.measured) == 3
-    rounds.measure_inside(["n2"], again=True)
-    assert cluster.measured[3:] == [(link, ("n2",)) for link in links]
-
-
-def test_a_node_that_hangs_costs_one_deadline_and_its_links_are_listed(
-    rounds: Rounds, store: Store, cluster: Cluster
-) -> None:
-    cluster.hangs = "n2"
-    rounds.measure_inside(NODES)
-    assert [nodes for _, nodes in cluster.measured] == [NODES, ("n1", "n3"), ("n1", "n3")]
+    cluster.hangs = "n3"
+    rounds.measure([*PLAN, PlannedPair(3, "n2", "n3"), PlannedPair(4, "n1", "n2")])
     found = states(store)
-    assert {state for key, state in found.items() if key[1] != "n2"} == {PairState.OK}
-    assert [state for key, state in found.items() if key[1] == "n2"] == [PairState.TIMEOUT] * 3
-    rounds.measure(PLAN)
+    assert {state for key, state in found.items() if "n3" not in key} == {PairState.OK}
+    assert {state for key, state in found.items() if "n3" in key} == {
+        *(PairState.TIMEOUT, PairState.DEAD),
+    }
+    assert rounds.gone.keys() == {"n3"}
     assert len(cluster.steps) == 3
 
 
@@ -157,19 +129,11 @@ def test_a_node_that_does_not_start_is_asked_before_the_launch_is_over(
 
     monkeypatch.setattr(Step, "wait_for_ranks", wait)
     monkeypatch.setattr(module, "answering", answering)
-    rounds.measure_inside(NODES)
+    rounds.measure(PLAN)
     assert asked == [(["n2"], 10)]
     assert waits[0] < 8.1
     assert rounds.gone.keys() == ({"n2"} if down else set())
     assert len(cluster.steps) == 1 + down
-
-
-def test_a_step_that_ends_among_the_links_is_replaced(rounds, store, cluster) -> None:
-    cluster.dies_before = "gpu0-gpu1"
-    rounds.measure_inside(NODES)
-    assert len(cluster.steps) == 2
-    assert set(states(store).values()) == {PairState.OK}
-    assert len(states(store)) == 9
 
 
 def test_a_step_that_ends_between_two_rounds_is_replaced(rounds, store, cluster) -> None:

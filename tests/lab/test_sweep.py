@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .fleet import NODES, RATE, Fleet
+from .fleet import NODES, Fleet
 
 pytestmark = pytest.mark.lab
 RANDOM = random.Random()  # noqa: S311 - which link is slow is no secret
@@ -66,10 +65,6 @@ def test_a_sweep_that_was_ended_resumes_and_names_the_slow_node(
     found = [(row["kind"], row["id"], row["confirmed"]) for row in document["accused"]]
     assert found == [("node", bad, True)], document
     assert not document["unmeasured"], (document, (output / "results.jsonl").read_text())
-    rows = [json.loads(line) for line in results(output)]
-    inside = {row["a"]: row["gb_per_s"] for row in rows if row["round"] == 0}
-    assert inside.keys() == set(NODES)
-    assert min(inside.values()) > RATE / 8000, "the memory of a node is faster than its link"
     assert kept <= set(results(output))
 
 

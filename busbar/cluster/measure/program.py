@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.cluster.sweep.inside import HOST, MEMORY, MESSAGE
 from busbar.data import CHECKS
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
@@ -26,8 +25,6 @@ _COMPILE_S = 300
 _QUIET = {"UCX_LOG_LEVEL": "warn", "UCX_WARN_UNUSED_ENV_VARS": "n"}
 """At other levels UCX logs each connection, of which a sweep has millions."""
 _SMALLEST, _LARGEST, _USUAL = 1 << 16, 1 << 22, 1 << 20
-_MOST_GPUS = 16
-"""Of which all pairs are measured: a part of a GPU counts as one."""
 _MESSAGES_PER_S = 2000
 """A message should take half a millisecond: a reading has hundreds, few of them at its end."""
 
@@ -43,14 +40,6 @@ class Rail:
 
 
 @dataclass(frozen=True)
-class InsideLink:
-    """A link inside a node, between the ranks of two rails, or of one rail to its host."""
-
-    name: str
-    rails: tuple[int, ...]
-
-
-@dataclass(frozen=True)
 class Program:
     """The compiled program, and what a step that runs it needs."""
 
@@ -61,7 +50,6 @@ class Program:
     """Bytes of a message."""
     seconds: float
     """Time of one reading and direction."""
-    inside: tuple[InsideLink, ...] = ()
 
     def script(self, nodes: Sequence[str], ranks_per_cpu: bool, patience: float) -> str:
         """Return the text for bash that starts it on nodes of the allocation."""
@@ -74,7 +62,7 @@ class Program:
             *self.environment.srun,
             str(self.path),
             *(f"--ranks={ranks}", f"--per-node={len(self.rails)}"),
-            *(f"--bytes={self.message}", f"--inside={MESSAGE}"),
+            f"--bytes={self.message}",
             *(f"--seconds={self.seconds}", f"--patience={patience}"),
             *([f"--nics={','.join(r.device for r in self.rails)}"] if self._chooses else []),
         ]
@@ -109,25 +97,7 @@ def prepare(
     rails = rails_of(node, environment, site.fabric.provider if site.fabric else "")
     rate = port_rate(site, partition)
     message = message_bytes(rate and rate / len(rails))
-    inside = links_inside(len(rails) if _by_gpu(node, environment) else 0)
-    return Program(path, environment, rails, message, seconds, inside)
-
-
-def links_inside(gpus: int) -> tuple[InsideLink, ...]:
-    """Return the links of a node: of each GPU to the host and to the others, else the memory.
-
-    Of many GPUs, each is measured with its neighbour only.
-    """
-    if not gpus:
-        return (InsideLink(MEMORY, (0,)),)
-    hosts = [InsideLink(f"gpu{gpu}-{HOST}", (gpu,)) for gpu in range(gpus)]
-    pairs = [
-        (a, b)
-        for a in range(gpus)
-        for b in range(a)
-        if gpus <= _MOST_GPUS or a - b in (1, gpus - 1)
-    ]
-    return (*hosts, *(InsideLink(f"gpu{b}-gpu{a}", (b, a)) for a, b in pairs))
+    return Program(path, environment, rails, message, seconds)
 
 
 def _by_gpu(node: NodeType, environment: Environment) -> bool:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from busbar.cluster.measure.events import PairRate
-from busbar.cluster.measure.program import InsideLink, Program
+from busbar.cluster.measure.program import Program
 from busbar.cluster.measure.step import ALL_RAILS, PairStep
 from busbar.cluster.measure.store import Store
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
@@ -36,23 +36,19 @@ _LOOK_AFTER_S, _SHORT_PROBE_S = 8, 10
 _FEWEST_SEGMENTS = 200
 """Of TCP in one pass: with fewer, the data went another way."""
 _LATE = "no answer before the deadline"
-Group = tuple[str, ...]
-"""The nodes that measure together: a pair, or one that measures its own links."""
+Pair = tuple[str, str]
 
 
 class Pass(NamedTuple):
-    """What all groups measure at the same time."""
+    """What all pairs measure at the same time."""
 
     name: str | None
-    """NIC, or link inside a node; None for all NICs at once."""
+    """NIC; None for all NICs at once."""
     rails: tuple[int, ...]
-    link: InsideLink | None = None
 
-    def ends(self, group: Group) -> list[list[tuple[str, int]]]:
+    def ends(self, pair: Pair) -> list[list[tuple[str, int]]]:
         """Return the nodes and rails of both ends."""
-        if self.link:
-            return [[(group[0], rail)] for rail in self.rails]
-        return [[(node, rail) for rail in self.rails] for node in group]
+        return [[(node, rail) for rail in self.rails] for node in pair]
 
 
 @dataclass(frozen=True)
@@ -154,23 +150,6 @@ class Rounds:
                 tries += 1
             self._skip(left)
 
-    def measure_inside(self, nodes: Iterable[str], *, again: bool = False) -> None:
-        """Measure the links inside nodes: one link after the other, on all nodes at once.
-
-        Nodes of which all links have a result are left out, unless ``again`` is true.
-        """
-        done = set() if again else self._store.inside()
-        links = self._program.inside
-        left = {n for n in nodes if any((n, link.name) not in done for link in links)}
-        left -= self.absent.keys()
-        passes = [Pass(link.name, link.rails, link) for link in links]
-        tries = 0
-        while left and not self.stopped and (step := self._running()):
-            present = [(node,) for node in sorted(left & set(step.nodes))]
-            repeated = self._measure(step, 0, present, passes, last=tries > 0)
-            left = {node for (node,) in repeated}
-            tries += 1
-
     def leave_out(self, nodes: Iterable[str], why: str) -> None:
         """Keep nodes of the plan out of the steps."""
         self.absent |= dict.fromkeys(nodes, why)
@@ -202,58 +181,51 @@ class Rounds:
         self,
         step: PairStep,
         number: int,
-        groups: Sequence[Group],
+        pairs: Sequence[Pair],
         passes: Sequence[Pass],
         *,
         last: bool,
-    ) -> list[Group]:
-        """Measure a round; return the groups to measure again, in another step."""
-        if not groups:
-            return []
+    ) -> list[Pair]:
+        """Measure a round; return the pairs to measure again, in another step."""
         began = time.monotonic()
         answers: list[Mapping[tuple[str, int], PairRate]] = []
         silent: set[str] = set()
         for one in passes:
             if step.ended or self._out_of_time():
                 break
-            if one.link:
-                step.choose(one.link)
-            asked = [group for group in groups if silent.isdisjoint(group)]
-            expected = {key for group in asked for end in one.ends(group) for key in end}
-            rail = one.rails[0] if one.name and not one.link else ALL_RAILS
+            asked = [pair for pair in pairs if silent.isdisjoint(pair)]
+            expected = {key for pair in asked for end in one.ends(pair) for key in end}
+            rail = one.rails[0] if one.name else ALL_RAILS
             found = step.measure(expected, rail, self._limits.reading, self._limits.grace)
             answers.append(found)
             silent |= {node for node, _ in expected - found.keys()}
-        self._spent(began, rounds=int(number > 0))
+        self._spent(began)
         broken = step.ended
         if broken and len(answers) < len(passes):
-            silent |= {node for group in groups for node in group}
+            silent |= {node for pair in pairs for node in pair}
         if silent:
             self._replace(step, silent, broken=broken)
         repeats = self.stopped or (broken and not last)
-        again = [group for group in groups if repeats and not silent.isdisjoint(group)]
-        measured = [group for group in groups if group not in again]
+        again = [pair for pair in pairs if repeats and not silent.isdisjoint(pair)]
+        measured = [pair for pair in pairs if pair not in again]
         found_by_pass = [*answers, *({} for _ in passes[len(answers) :])]
         self._store.add(
-            MeasuredPair(number, group[0], group[-1], one.name, rate, state, rates, lost)
-            for group in measured
+            MeasuredPair(number, *pair, one.name, rate, state, rates, lost)
+            for pair in measured
             for one, found in zip(passes, found_by_pass, strict=True)
-            for ends in [[[found.get(key) for key in end] for end in one.ends(group)]]
-            for state, rate in [outcome(ends, silent.intersection(group), self.gone)]
-            for rates, lost in [(arrived(ends), resent(ends)) if rate and number else (None, None)]
+            for ends in [[[found.get(key) for key in end] for end in one.ends(pair)]]
+            for state, rate in [outcome(ends, silent.intersection(pair), self.gone)]
+            for rates, lost in [(arrived(ends), resent(ends)) if rate else (None, None)]
         )
-        if number:
-            slow = f", {len(silent)} nodes did not answer" if silent else ""
-            self._show(f"round {number}: {len(measured)} pairs{slow}")
-        else:
-            self._show(f"round 0: {len(answers)} links inside {len(measured)} nodes")
+        slow = f", {len(silent)} nodes did not answer" if silent else ""
+        self._show(f"round {number}: {len(measured)} pairs{slow}")
         return again
 
-    def _spent(self, began: float, rounds: int = 0) -> None:
+    def _spent(self, began: float) -> None:
         """Keep account of the time; there may be none left."""
         spent = time.monotonic() - began
         self.times = replace(
-            self.times, measured=self.times.measured + spent, rounds=self.times.rounds + rounds
+            self.times, measured=self.times.measured + spent, rounds=self.times.rounds + 1
         )
         if self._out_of_time():
             self.stopped = self.stopped or "the time of the sweep is over"

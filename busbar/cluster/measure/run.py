@@ -17,9 +17,8 @@ from busbar.cluster.measure.rounds import RoundLimits, Rounds, SweepTimes
 from busbar.cluster.measure.store import CannotWriteError, Store
 from busbar.cluster.sweep.accusation import Accusation
 from busbar.cluster.sweep.analyse import TOLERANCE, Analysis, analyse
-from busbar.cluster.sweep.inside import READINGS, judge_inside
 from busbar.cluster.sweep.judge_pairs import Least
-from busbar.cluster.sweep.limits import inside_of_site, of_limit, of_site
+from busbar.cluster.sweep.limits import of_limit, of_site
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.ports import port_faults
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, Results
@@ -82,10 +81,6 @@ class SweepOutcome:
     """Pairs of the plan that have no result."""
 
     @property
-    def _between(self) -> tuple[MeasuredPair, ...]:
-        return Results(tuple(self.rows)).between
-
-    @property
     def wrong(self) -> list[MeasuredPair]:
         """The pairs whose data arrived wrong."""
         return [row for row in self.rows if row.state is PairState.WRONG]
@@ -93,7 +88,7 @@ class SweepOutcome:
     @property
     def median(self) -> float | None:
         """GB/s of the pairs with all NICs at once; None if nothing was measured."""
-        rates = [row.gb_per_s for row in self._between if row.nic is None and row.gb_per_s]
+        rates = [row.gb_per_s for row in self.rows if row.nic is None and row.gb_per_s]
         return median(rates) if rates else None
 
     @property
@@ -101,7 +96,7 @@ class SweepOutcome:
         """The nodes that nobody accuses and that are slow at times, with several partners."""
         accused = self.analysis.accused if self.analysis else ()
         known = {node for one in accused for node in one.nodes}
-        measured = [row for row in self._between if row.gb_per_s]
+        measured = [row for row in self.rows if row.gb_per_s]
         # In rounds that cross leaves all pairs may be slower, as they share uplinks.
         keys = ((row, key) for row in measured for key in (row.nic, (row.nic, row.round)))
         rates = grouped((key, row.gb_per_s or 0) for row, key in keys)
@@ -127,7 +122,7 @@ class SweepOutcome:
     @property
     def verdict(self) -> Verdict:
         """The verdict of the sweep."""
-        states = {row.state for row in self._between}
+        states = {row.state for row in self.rows}
         if not self.analysis or PairState.OK not in states:
             failed = states - {PairState.SKIPPED}
             return Verdict.FAILED if failed or self.gone else Verdict.NOT_RUN
@@ -135,7 +130,6 @@ class SweepOutcome:
             return Verdict.FAILED
         if self.analysis.accused:
             return Verdict.DEGRADED
-        states |= {row.state for row in self.rows}
         lost = states & {PairState.TIMEOUT, PairState.DEAD, PairState.ERROR}
         if lost and self.analysis.unmeasured:
             return Verdict.FAILED
@@ -231,13 +225,10 @@ class SweepRunner:
         return self.outcome
 
     def _phases(self, rounds: Rounds) -> None:
-        nodes = {node for row in self._plan for node in (row.a, row.b)}
-        self._measure_inside(rounds, nodes)
         rounds.measure(self._plan)
         last = max(row.round for row in self._plan)
         for _ in range(_SECOND_PASSES):
-            suspects = [pair for pair in self._analysis(last).suspects if pair.a != pair.b]
-            again = plan_suspects(suspects, last + 1)
+            again = plan_suspects(self._analysis(last).suspects, last + 1)
             if not again or rounds.stopped:
                 break
             self._show(f"measuring {len(again)} pairs of suspects again")
@@ -254,20 +245,8 @@ class SweepRunner:
         self.outcome.confirmed = frozenset(
             one.id
             for one in second.accused
-            if one.id in after
-            and (_inside(one) or (one.kind != "uplink" and measured.issuperset(one.nodes)))
+            if one.id in after and one.kind != "uplink" and measured.issuperset(one.nodes)
         )
-
-    def _measure_inside(self, rounds: Rounds, nodes: set[str]) -> None:
-        """Measure the links of each node, and those of nodes with a slow one again."""
-        rounds.measure_inside(nodes)
-        for _ in range(READINGS - 1):
-            rows = Results(tuple(self._store.rows)).inside
-            again = judge_inside(rows, self._least(rows), self._request.tolerance).again
-            if not again or rounds.stopped:
-                break
-            self._show(f"measuring the links of {len(again)} nodes again")
-            rounds.measure_inside(again, again=True)
 
     def _nodes_again(self, analysis: Analysis) -> list[SuspectPair]:
         """Return pairs of the accused nodes and NICs with nodes that nobody accuses."""
@@ -292,7 +271,7 @@ class SweepRunner:
         pairs: list[SuspectPair] = []
         good = self._good(analysis, [one for one in analysis.accused if one.kind != "uplink"])
         for one in analysis.accused:
-            if one.kind != "link" or _inside(one):
+            if one.kind != "link":
                 continue
             a, b = one.nodes
             for step in range(_PARTNERS):
@@ -309,7 +288,7 @@ class SweepRunner:
         """
         rows = [row for row in self._store.rows if row.round > last and row.gb_per_s]
         for one in accused:
-            if one.kind != "link" or _inside(one):
+            if one.kind != "link":
                 continue
             rates = grouped(
                 ((row.nic, {row.a, row.b} == {*one.nodes}), row.gb_per_s or 0.0)
@@ -340,24 +319,15 @@ class SweepRunner:
         """Analyse the rows up to a round."""
         rows = [row for row in self._store.rows if last is None or row.round <= last]
         least = self._least(rows)
-        self.outcome.judged = any(not row.inside and row.nic in least for row in rows)
+        self.outcome.judged = any(row.nic in least for row in rows)
         planned = max((row.round for row in self._plan), default=0)
         judged_by = (self._request.topology, least, self._request.tolerance)
         return analyse(Results(tuple(rows), ()), *judged_by, planned)
 
     def _least(self, rows: Sequence[MeasuredPair]) -> Mapping[str | None, Least]:
-        """Return what pairs of nodes and links inside them must reach."""
+        """Return what pairs of nodes must reach."""
         request = self._request
-        results = Results(tuple(rows))
-        nics = list(dict.fromkeys(row.nic for row in results.between))
-        links = list(dict.fromkeys(row.nic for row in results.inside))
+        nics = list(dict.fromkeys(row.nic for row in rows))
         if request.limit is not None:
-            least = of_limit(request.limit, request.tolerance, nics)
-        else:
-            least, _ = of_site(request.site, nics)
-        return least | inside_of_site(request.site, links)
-
-
-def _inside(accusation: Accusation) -> bool:
-    """Return whether a link inside a node is accused, which was measured three times."""
-    return accusation.kind == "link" and len(accusation.nodes) == 1
+            return of_limit(request.limit, request.tolerance, nics)
+        return of_site(request.site, nics)[0]

@@ -21,7 +21,7 @@ from busbar.cluster.measure.events import (
     ProgramError,
     parse_event,
 )
-from busbar.cluster.measure.program import InsideLink, Program
+from busbar.cluster.measure.program import Program
 from busbar.engine.launch import NONCE
 from busbar.slurm.steps import kill_step
 
@@ -83,10 +83,6 @@ class PairStep:
         index = {rank.node: rank.rank // rails for rank in self._ranks.values()}
         words = (f"{index[a]}:{index[b]}" for a, b in pairs)
         self._order(f"pairs {' '.join(words)}")
-
-    def choose(self, link: InsideLink) -> None:
-        """Measure a link inside each node from now on, until nodes are paired again."""
-        self._order(f"rails {link.rails[0]}:{link.rails[-1]}")
 
     def measure(
         self, expected: set[tuple[str, int]], rail: int, seconds: float, grace: float

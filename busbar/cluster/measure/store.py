@@ -55,10 +55,6 @@ class Store:
         """Return whether the file has what all NICs of a pair carried together, or why not."""
         return (pair.round, pair.a, pair.b) in self._finished
 
-    def inside(self) -> set[tuple[str, str | None]]:
-        """Return the nodes and links inside them that were measured."""
-        return {(row.a, row.nic) for row in self.rows if row.inside}
-
     def add(self, rows: Iterable[MeasuredPair]) -> None:
         """Write rows and wait until the disk has them; raise ``CannotWriteError``."""
         new = list(rows)

@@ -25,9 +25,8 @@ class Accusation:
     """Something that a sweep proves slow, or at fault in another way."""
 
     id: str
-    """``NODE``, ``NODE/NIC``, ``NODE/PORT``, ``NODE/LINK`` for a link inside the node,
-    ``NODE-NODE`` (a link), the name of a leaf switch (its uplinks), or ``LEAF-LEAF`` (the only
-    path between leaves)."""
+    """``NODE``, ``NODE/NIC``, ``NODE/PORT``, ``NODE-NODE`` (a link), the name of a leaf switch
+    (its uplinks), or ``LEAF-LEAF`` (the only path between leaves)."""
     kind: Kind
     """What it is; docs/sweep-method.md explains each."""
     evidence: str

@@ -21,7 +21,6 @@ from typing import Literal
 import numpy as np
 
 from busbar.cluster.sweep.accusation import Accusation
-from busbar.cluster.sweep.inside import Inside, judge_inside
 from busbar.cluster.sweep.judge_pairs import Judge, JudgedPairs, Least
 from busbar.cluster.sweep.loss import lossy, with_loss
 from busbar.cluster.sweep.readings import Readings, readings
@@ -76,9 +75,8 @@ def analyse(
     ``least`` has what a pair must reach by NIC, and for None with all NICs at once; NICs without
     an entry are judged by the fleet only.
     """
-    measured = readings(results.between)
-    inside = judge_inside(results.inside, least, tolerance)
-    return _Analyser(measured, topology, least, tolerance).analysis(results, inside, planned)
+    measured = readings(results.rows)
+    return _Analyser(measured, topology, least, tolerance).analysis(results, planned)
 
 
 def _directed(
@@ -139,28 +137,22 @@ class _Analyser:
             nic: judge.judge(pairs, least.get(nic)) for nic, pairs in measured.measured.items()
         }
 
-    def analysis(self, results: Results, inside: Inside, planned: int | None) -> Analysis:
-        """Put the findings of all NICs together, and those inside the nodes."""
+    def analysis(self, results: Results, planned: int | None) -> Analysis:
+        """Put the findings of all NICs together."""
         nodes, nics = self._nodes_and_nics()
         leaves = self._slow_leaves(nodes)
         doubtful = self._explained(nodes, leaves)
         nodes = {end: text for end, text in nodes.items() if end not in doubtful}
         accused = [*self._collapsed(nodes, leaves), *nics, *self._links(nodes), *self._uplinks()]
-        accused = _directed(accused, results.between, self._alike)
-        loss = lossy(results.between)
+        accused = _directed(accused, results.rows, self._alike)
+        loss = lossy(results.rows)
         accused = with_loss(accused, loss.accused)
-        known = {one.id for one in accused}
-        accused += [
-            Accusation(one.id, one.kind, one.evidence, (one.node,))
-            for one in inside.slow
-            if one.id not in known
-        ]
         undecided = [
             f"{note} ({nic})" if nic else note
             for nic, judged in self._judged.items()
             for note in judged.open
         ]
-        notes = [*undecided, *inside.notes]
+        notes = [*undecided]
         if results.cut_lines:
             lines = ", ".join(map(str, results.cut_lines[:5]))
             notes.append(f"{len(results.cut_lines)} lines were cut off: line {lines}")
@@ -170,11 +162,8 @@ class _Analyser:
             notes.append(f"{len(self._readings.failed)} measurements have no rate")
         return Analysis(
             accused=tuple(accused),
-            suspects=(
-                *self._suspects(set(nodes), doubtful, loss.suspects),
-                *(SuspectPair(node, node) for node in inside.again),
-            ),
-            unmeasured=(*unmeasured(self._readings, planned), *inside.unmeasured),
+            suspects=tuple(self._suspects(set(nodes), doubtful, loss.suspects)),
+            unmeasured=tuple(unmeasured(self._readings, planned)),
             notes=tuple(notes),
             last_round=max(row.round for row in results.rows),
             decided=not undecided,

@@ -3,18 +3,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
-from busbar.cluster.sweep.inside import HOST, MESSAGE
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.errors import BusbarError
 from busbar.expect import Question, expect
-from busbar.expect.floors import host_copy
-from busbar.parse import numbers
 from busbar.site import Site
-
-_GPUS = re.compile(rf"gpu(?P<a>\d{{1,3}})-(?P<b>gpu\d{{1,3}}|{HOST})", re.ASCII)
 
 
 def of_limit(
@@ -49,34 +43,6 @@ def of_site(site: Site, nics: Iterable[str | None]) -> tuple[dict[str | None, Le
         else:
             found[nic] = Least(low, f"the band of site {site.name} begins at {low:.4g} GB/s")
     return found, notes
-
-
-def inside_of_site(site: Site, links: Iterable[str | None]) -> dict[str | None, Least]:
-    """Return the low end of the site's band by link inside a node, as far as it has one."""
-    found: dict[str | None, Least] = {}
-    for link in links:
-        ends = _GPUS.fullmatch(link or "")
-        if not ends:
-            continue
-        a = numbers.count(ends["a"])
-        try:
-            if ends["b"] == HOST:
-                both = [
-                    host_copy(site, Question(bench="copy", src=a, dst=a, buffers=buffers)).low
-                    for buffers in ("H D", "D H")
-                ]
-            else:
-                b = numbers.count(ends["b"].removeprefix("gpu"))
-                pairs = ((a, b), (b, a))
-                both = [
-                    expect(site, Question(bench="osu_bw", src=src, dst=dst, nbytes=MESSAGE)).low
-                    for src, dst in pairs
-                ]
-        except BusbarError:
-            continue  # the other nodes show what is slow
-        low = min(both)
-        found[link] = Least(low, f"the band of site {site.name} begins at {low:.4g} GB/s")
-    return found
 
 
 def _question(site: Site, name: str | None) -> Question:

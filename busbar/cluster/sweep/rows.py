@@ -2,8 +2,8 @@
 """The files between the steps of a sweep: JSON lines, one pair of nodes each.
 
 ``plan`` writes rows of ``round``, ``a`` and ``b``; ``run`` writes rows of results, which have
-``nic``, ``gb_per_s`` and ``state`` as well. In round 0 of the results, both ends are one node, and
-``nic`` is a link inside it. Readers ignore keys that they do not know.
+``nic``, ``gb_per_s`` and ``state`` as well. Readers ignore keys that they do not know, and rows of
+round 0, in which earlier versions measured links inside a node: both of its ends are that node.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from busbar.parse import numbers
 
 LONGEST_LINE = 1 << 16
 LONGEST_NAME = 255
-_HINT = "write rows as `busbar sweep plan` and `busbar sweep run` do"
+_HINT = "write rows as `busbar sweep run` does"
 _Row = TypeVar("_Row", "PlannedPair", "MeasuredPair")
 
 
@@ -80,7 +80,7 @@ class MeasuredPair:
     b: _NameOrNone
     """The other node; empty if the row names none."""
     nic: Name | None
-    """NIC or rail that both ends used, or link inside a node; None for all NICs at once."""
+    """NIC or rail that both ends used; None for all NICs at once."""
     gb_per_s: _Rate
     """Rate of the pair in 1e9 bytes per second and direction; None unless it is finite and
     above 0, and ``state`` is ``ok``."""
@@ -91,14 +91,9 @@ class MeasuredPair:
     """The share of its segments of TCP that ``a`` had to send again, and ``b``."""
 
     @property
-    def inside(self) -> bool:
-        """Whether it is of a link inside a node."""
-        return self.a == self.b
-
-    @property
     def id(self) -> str:
-        """``A-B``, or ``NODE/LINK`` for a link inside a node."""
-        return f"{self.a}/{self.nic}" if self.inside else f"{self.a}-{self.b}"
+        """``A-B``."""
+        return f"{self.a}-{self.b}"
 
     def line(self) -> str:
         """Return the row as a line of JSON, with its newline."""
@@ -115,16 +110,6 @@ class Results:
     rows: tuple[MeasuredPair, ...]
     cut_lines: tuple[int, ...] = ()
     """Numbers of lines that a killed run did not finish."""
-
-    @property
-    def between(self) -> tuple[MeasuredPair, ...]:
-        """The rows of two nodes."""
-        return tuple(row for row in self.rows if not row.inside)
-
-    @property
-    def inside(self) -> tuple[MeasuredPair, ...]:
-        """The rows of links inside nodes."""
-        return tuple(row for row in self.rows if row.inside)
 
 
 def read_plan(path: Path) -> list[PlannedPair]:
@@ -165,7 +150,7 @@ def read_results(path: Path) -> Results:
                 rows.append(_parsed(appended, result_row, path, number))
     if not rows:
         raise BusbarError("has no rows", where=str(path), hint=_HINT)
-    return Results(tuple(rows), tuple(cut))
+    return Results(tuple(row for row in rows if row.a != row.b), tuple(cut))
 
 
 def plan_row(value: object) -> PlannedPair:
@@ -182,8 +167,8 @@ def result_row(value: object) -> MeasuredPair:
     A row without a partner and a rate that is not positive are accepted and not measured.
     """
     row = parse_document(MeasuredPair, _LEFT_OUT | value if isinstance(value, dict) else value)
-    if row.inside and row.round:
-        raise ValueError(f"a and b are the same node {row.a}, which only round 0 allows")
+    if row.a == row.b and row.round:
+        raise ValueError(f"a and b are the same node {row.a}")
     rate = row.gb_per_s
     if rate is None or (row.state is PairState.OK and row.b and math.isfinite(rate) and rate > 0):
         return row
@@ -192,7 +177,7 @@ def result_row(value: object) -> MeasuredPair:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not empty, with their numbers."""
-    hint = "name a file that busbar sweep plan or busbar sweep run wrote"
+    hint = "name a file that busbar sweep run wrote"
     with file_error("cannot be read", path, hint), open(path, "rb", opener=regular) as stream:
         yield from _bounded(stream, path)
 

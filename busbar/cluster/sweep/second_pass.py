@@ -17,7 +17,7 @@ _MOST_USED = 2  # suspects for each good node of a leaf; those of other leaves a
 
 @dataclass(frozen=True)
 class SuspectPair:
-    """Two nodes that the second pass should measure together; a node twice for its own links."""
+    """Two nodes that the second pass should measure together."""
 
     a: Name
     """The suspect, or one end of a suspected link."""
