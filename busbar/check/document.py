@@ -11,13 +11,7 @@ from typing import Any
 from busbar.check.listing import Match
 from busbar.check.run import RunPlan
 from busbar.delivery.environment import Environment
-from busbar.engine.check_document import (
-    CheckCause,
-    CheckDocument,
-    CheckNote,
-    ResultRow,
-    Skipped,
-)
+from busbar.engine.check_document import CheckCause, CheckDocument, CheckNote, ResultRow, Skipped
 from busbar.engine.results import Outcome
 from busbar.verdict import combined
 

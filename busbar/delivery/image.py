@@ -26,13 +26,7 @@ from busbar.preflight.lines import examine
 from busbar.preflight.loader import View
 from busbar.preflight.model import PreflightReport
 from busbar.preflight.packed import MOST_BYTES, Unpacked
-from busbar.preflight.plan import (
-    FINGERPRINT,
-    LONGEST_VALUE,
-    Contents,
-    fingerprint_of,
-    make_plan,
-)
+from busbar.preflight.plan import FINGERPRINT, LONGEST_VALUE, Contents, fingerprint_of, make_plan
 from busbar.program import call
 from busbar.site.model import Site
 from busbar.slurm.steps import on_a_node

@@ -7,15 +7,7 @@ from collections.abc import Iterator
 
 from busbar.explain.catalog import CAUSES, Entry, cause, declare
 from busbar.explain.named import NAMERS
-from busbar.explain.rules import (
-    Context,
-    Explains,
-    Finding,
-    degraded,
-    failure,
-    finding,
-    lines_of,
-)
+from busbar.explain.rules import Context, Explains, Finding, degraded, failure, finding, lines_of
 from busbar.parse import numbers
 
 # `busbar job` names these: no output of a run shows them.

@@ -11,14 +11,7 @@ from busbar.engine.job_output import Occurrence
 from busbar.engine.reading import Reading
 from busbar.engine.verdicts import Judged
 from busbar.explain.catalog import cause
-from busbar.explain.rules import (
-    Context,
-    Finding,
-    degraded,
-    failure,
-    finding,
-    words_of,
-)
+from busbar.explain.rules import Context, Finding, degraded, failure, finding, words_of
 from busbar.parse.events import Rank, Start
 from busbar.parse.ucx_log import Endpoint
 from busbar.units import parse_bytes

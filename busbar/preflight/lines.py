@@ -11,13 +11,7 @@ from busbar.preflight.files import TABLES
 from busbar.preflight.gpu import gpu_lines
 from busbar.preflight.host import c_library
 from busbar.preflight.loader import ContainerFile, Libraries, View, ucx_core, version_faults
-from busbar.preflight.model import (
-    Origin,
-    PreflightAnswer,
-    PreflightLine,
-    PreflightReport,
-    answer,
-)
+from busbar.preflight.model import Origin, PreflightAnswer, PreflightLine, PreflightReport, answer
 from busbar.preflight.mpi import ImageMpi, abi, pmi, ucx
 from busbar.preflight.net import network_lines
 from busbar.preflight.plan import ImagePlan, command, launch
