@@ -31,7 +31,6 @@ ROOT = HERE.parents[1]
 MINIMUM: dict[str, list[str]] = read_table(HERE / "minimum.yaml")
 _BESIDE = {
     "mode": (mode, "not_in_use"),
-    "gain": (mode, "too_small_gain"),
     "plugin": (fabric_ofi, "wrong"),
 }
 

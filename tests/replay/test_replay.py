@@ -206,8 +206,6 @@ def test_modes_of_rccl_that_are_set_and_not_in_use(replay):
         ("xccl_few", "the mode is not on: the log does not show NCCL_MIN_NCHANNELS=32"),
         ("xccl_cpx", "the mode is not on: RCCL joined 8 ranks, not 64"),
     }  # fmt: skip
-    gains = [message for _, message in said if "a gain of" in message]
-    assert any("with the mode and 209.6 without, a gain of 1.00" in message for message in gains)
     assert "rccl-msccl-off" in causes(document)
 
 

@@ -15,8 +15,6 @@ export NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,TUNING
 export NCCL_DEBUG_FILE=nccl.%h.%p.log
 export NCCL_MIN_NCHANNELS=32
 trap 'exit 143' TERM
-env -u NCCL_MIN_NCHANNELS ROCR_VISIBLE_DEVICES=0,1,2,3 NCCL_DEBUG_FILE=off.%h.%p.log srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1 >off.out 2>&1
-echo "exit_status=$?" >>off.out
 exec 2>&1  # one file, in the order in which things were said
 printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3 srun --cpu-bind=ldoms --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1'
 export ROCR_VISIBLE_DEVICES=0,1,2,3

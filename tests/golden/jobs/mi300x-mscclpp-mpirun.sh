@@ -18,8 +18,6 @@ export RCCL_MSCCLPP_ENABLE=1
 export RCCL_MSCCLPP_THRESHOLD=1073741824
 export MSCCLPP_READ_ALLRED=1
 trap 'exit 143' TERM
-env -u RCCL_MSCCL_FORCE_ENABLE -u RCCL_MSCCLPP_ENABLE -u RCCL_MSCCLPP_THRESHOLD -u MSCCLPP_READ_ALLRED ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 NCCL_DEBUG_FILE=off.%h.%p.log mpirun -np 8 --bind-to numa BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50 >off.out 2>&1
-echo "exit_status=$?" >>off.out
 mpi_session=$(mktemp -d -p "${PRTE_MCA_prte_tmpdir_base:-${TMPDIR:-/tmp}}") && export PRTE_MCA_prte_tmpdir_base=$mpi_session
 exec 2>&1  # one file, in the order in which things were said
 printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 mpirun -np 8 --bind-to numa BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50'
