@@ -37,15 +37,10 @@ class OsuCollective(BenchCheck, special=True):
         needs = "" if self.bench == "osu_bcast" else " +collectives"
         self.valid_prog_environs = [f"+osu +cuda{needs}", f"+osu +rocm{needs}"]
 
-    @property
-    def test(self) -> str:
-        """The test that runs."""
-        return self.bench
-
     def command(self) -> tuple[str, ...]:
         """Return ``osu_allreduce -d cuda -m FIRST:LAST``."""
         sizes = self.message_sizes[self.size_set]
-        return command(self.program(self.test), sizes, memory=self.gpu_memory, more=self.added)
+        return command(self.program(self.bench), sizes, memory=self.gpu_memory, more=self.added)
 
     def launches(self) -> list[BenchLaunch]:
         ranks = self.node_count * self.gpus
@@ -53,7 +48,7 @@ class OsuCollective(BenchCheck, special=True):
             ranks = min(self.ranks, ranks)
         return [
             BenchLaunch(
-                bench=self.test,
+                bench=self.bench,
                 command=self.command(),
                 ranks=ranks,
                 sizes=powers(*self.message_sizes[self.size_set]),

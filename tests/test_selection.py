@@ -73,12 +73,12 @@ def of_sets(test: str, *sets: str) -> list[Match]:
 @cases(
     ("names", "tags", "chosen"),
     [
-        (["xccl"], [], ["xccl alltoall", "xccl_osu nightly alltoall", "xccl_cpx full alltoall"]),
+        (["xccl"], [], ["xccl alltoall", "xccl_cpx full alltoall"]),
         (["xccl"], ["full"], ["xccl full alltoall", "xccl_cpx full alltoall"]),
         (
             ["xccl"],
             ["nightly"],
-            ["xccl alltoall", "xccl nightly alltoall", "xccl_osu nightly alltoall"],
+            ["xccl alltoall", "xccl nightly alltoall"],
         ),
         (["xccl full"], [], ["xccl full alltoall"]),
         (["own"], [], ["own"]),
@@ -89,7 +89,6 @@ def of_sets(test: str, *sets: str) -> list[Match]:
 def test_a_name_without_a_tag_runs_the_smallest_set(names, tags, chosen) -> None:
     matches = [
         *of_sets("xccl", "quick", "nightly", "full"),
-        *of_sets("xccl_osu", "nightly"),
         *of_sets("xccl_cpx", "full"),
         Match("own", "", (), (), ()),
     ]

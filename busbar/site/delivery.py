@@ -27,7 +27,6 @@ Lane = Literal["ucx-1.14", "ucx-current", "cray-mpich", "openmpi", "mpich"]
 """A lane of the wheels and manifests, or the MPI of modules or of a prefix."""
 DeliveryFeature = Literal[
     "osu",
-    "osu-xccl",
     "xccl",
     "collectives",
     "ucx",

@@ -123,7 +123,7 @@ HEALTHY: dict[str, Kind] = {
     **{
         name: KINDS[name]
         for name in (
-            *("pt2pt_pairs", "pt2pt_data", "xccl_osu", "xccl_osu_pair"),
+            *("pt2pt_pairs", "pt2pt_data"),
             *("framework", "memory", "fabric_ucx_gpu", "fabric_ucx", "fabric_libfabric"),
         )
     },

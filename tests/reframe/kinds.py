@@ -191,17 +191,6 @@ def ucx(name: str, buffers: str, transports: tuple[str, ...]) -> Kind:
     )
 
 
-def osu_xccl(name: str, launch: BenchLaunch) -> Kind:
-    text = placed(f"h200x4-synthetic/{name}_synthetic.log", launch.ranks, "vm") + NCCL_LOG
-    return Kind(
-        replace(launch, transports=("P2P", "NVLS"), log="nccl", buffers="D D"),
-        # It has more sizes than the check asks for.
-        re.sub(r"(?m)^\d{1,6} .*\n|^[1-3]\d{6} .*\n", "", text),
-        H200,
-        {**LATENCY, **BY_SHM, "ranks": replaced(f'"ranks": {launch.ranks}', '"ranks": 1')},
-    )
-
-
 def rccl(
     ranks: int, table: str, log: str, settings: dict[str, str], said: tuple[str, str]
 ) -> Kind:
@@ -362,10 +351,6 @@ KINDS: dict[str, Kind] = {
     ),
     **dict.fromkeys(("collective", "collective_node", "collective_nodes"), COLLECTIVE),
     **dict.fromkeys(("xccl", "xccl_nodes"), XCCL),
-    "xccl_osu": osu_xccl(
-        "osu_xccl_allreduce",
-        replace(COLLECTIVE.launch, bench="osu_xccl_allreduce"),
-    ),
     "xccl_mscclpp": rccl(
         *(8, "all_reduce_cpx8_mscclpp_synthetic.log", "rccl_log_mscclpp_synthetic.log", MSCCLPP),
         (f"MSCCL++: Enabled! Msg size threshold={GIB}", "MSCCL++: Feature not enabled."),
@@ -408,13 +393,4 @@ KINDS: dict[str, Kind] = {
         GPU_AWARE,
     ),
 }
-KINDS["xccl_osu_pair"] = replace(
-    osu_xccl("osu_xccl_bw", replace(PAIR.launch, bench="osu_xccl_bw")),
-    breaks={
-        **OSU,
-        **BY_SHM,
-        "low": scaled(OSU_ROW, 0.1),
-        "impossible": scaled(OSU_ROW, 1.6),
-    },
-)
 """By the names of the checks."""

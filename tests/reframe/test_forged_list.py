@@ -180,9 +180,6 @@ FORGED: dict[str, dict[str, Break]] = {
     "osu_bcast": {
         "G3-ROCm-buffers-collective": replaced("MPI-CUDA", "MPI-ROCM"),
     },
-    "xccl_osu": {
-        "G3-ROCm-library": replaced("NCCL-CUDA", "RCCL-ROCM"),
-    },
     "fabric_ucx_gpu": {
         "G4-row-of-ucx_perftest-after-the-exit": moved_behind("^Final.*", "exit_status"),
     },

@@ -23,8 +23,6 @@ _COLLECTIVES = ("allreduce", "allgather", "alltoall", "bcast", "reduce_scatter")
 _DOUBLES = {
     f"{_OSU}/mpi/pt2pt": ("osu_bw", "osu_bibw", "osu_latency", "osu_mbw_mr"),
     f"{_OSU}/mpi/collective": tuple(f"osu_{name}" for name in _COLLECTIVES),
-    f"{_OSU}/xccl/pt2pt": ("osu_xccl_bw",),
-    f"{_OSU}/xccl/collective": tuple(f"osu_xccl_{name}" for name in _COLLECTIVES),
     "bin": (
         *("all_reduce_perf", "all_gather_perf", "reduce_scatter_perf", "alltoall_perf"),
         *("broadcast_perf", "sendrecv_perf", "ucx_perftest", "nccl_message_transfer"),

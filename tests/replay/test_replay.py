@@ -24,7 +24,7 @@ def named(*patterns):
 
 ON_A_NODE = named(
     *("pt2pt%size_set=quick", "pt2pt_data", "pt2pt_pairs", "collective%size_set=quick"),
-    *("xccl%size_set=quick", "xccl_osu", "framework", "memory", "fabric_ucx", "fabric_ucx_gpu"),
+    *("xccl%size_set=quick", "framework", "memory", "fabric_ucx", "fabric_ucx_gpu"),
     *(f"collective_node%size_set=full%bench=osu_{name}" for name in ("allreduce", "allgather")),
 )
 
@@ -59,11 +59,11 @@ def test_healthy_h200(replay, tmp_path):
     assert wrong(document) == []
     assert status == 0
     assert names(document) == {
-        *("pt2pt", "pt2pt_data", "pt2pt_pairs", "collective", "xccl", "xccl_osu"),
+        *("pt2pt", "pt2pt_data", "pt2pt_pairs", "collective", "xccl"),
         "collective_node",
-        *("xccl_osu_pair", "framework", "memory", "fabric_ucx", "fabric_ucx_gpu"),
+        *("framework", "memory", "fabric_ucx", "fabric_ucx_gpu"),
     }
-    assert len(verdicts(document)) == 3 + 1 + 1 + 5 + 2 + 6 + 5 + 1 + 1 + 1 + 1 + 1
+    assert len(verdicts(document)) == 3 + 1 + 1 + 5 + 2 + 6 + 1 + 1 + 1 + 1
     assert document["causes"] == []
     judged = [row for row in document["results"] if row["typical"]]
     assert {row["metric"] for row in judged} == {"bandwidth", "busbw", "latency"}
@@ -74,7 +74,7 @@ def test_healthy_h200(replay, tmp_path):
     assert not [path for path in everything if SECRET.encode() in path.read_bytes()]
     assert SECRET not in json.dumps(document)
     said = [p for p in everything if p.name == "rfm_job.out" and b"TEST DOUBLE" in p.read_bytes()]
-    assert len(said) == 28
+    assert len(said) == 22
 
 
 def test_the_callers_order_of_gpus_does_not_reach_a_job(replay):
@@ -90,7 +90,7 @@ def test_no_check_passes_on_slow_or_dead_runs(replay):
     status, document = replay("h200x4-slow", *ON_A_NODE, "-n", "pt2pt_host")
     assert status == 1
     found = verdicts(document)
-    assert len(found) == 28 + 2
+    assert len(found) == 22 + 2
     host_memory = {verdict for check, verdict in found.items() if "pt2pt_host" in check}
     assert host_memory == {Verdict.DEGRADED, Verdict.FAILED}
     assert not [check for check, verdict in found.items() if verdict is Verdict.PASS]

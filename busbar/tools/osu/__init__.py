@@ -3,23 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from busbar.engine.job_output import JobOutput
 from busbar.engine.tool import Programs, Tool
-from busbar.site.delivery import Delivery
-from busbar.site.model import Site
 from busbar.tools.osu.answer import answer, checked, contradictions
 from busbar.tools.osu.bands import OSU_COLLECTIVES, bands, derived
 from busbar.tools.osu.parse import OsuReader
 
 _PAIRS = ("osu_bw", "osu_bibw", "osu_latency")
-_LIBEXEC = "libexec/osu-micro-benchmarks"
-
-
-def _declared(site: Site, delivery: Delivery) -> Iterator[str]:
-    if delivery.kind in ("spack", "image") and {"osu", "xccl"} <= set(delivery.features):
-        yield "osu-xccl"  # the manifests build OSU with NCCL or RCCL
 
 
 def _ranks(output: JobOutput) -> int | None:
@@ -40,17 +30,10 @@ TOOL = Tool(
     benches=("osu_*",),
     outputs=("osu",),
     programs=Programs(
-        names=(
-            *_PAIRS,
-            "osu_mbw_mr",
-            *OSU_COLLECTIVES,
-            *(name.replace("osu_", "osu_xccl_") for name in OSU_COLLECTIVES),
-            "osu_xccl_bw",
-        ),
+        names=(*_PAIRS, "osu_mbw_mr", *OSU_COLLECTIVES),
         pattern="osu_*",
-        places=(f"{_LIBEXEC}/mpi/**", f"{_LIBEXEC}/xccl/**"),
+        places=("libexec/osu-micro-benchmarks/mpi/**",),
     ),
-    declared=_declared,
     reader=OsuReader,
     bands=bands,
     answer=answer,

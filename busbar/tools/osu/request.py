@@ -5,14 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-XCCL = "osu_xccl_"
-"""Before the names of the tests that NCCL or RCCL carries, instead of MPI."""
-
-
-def carried_by_xccl(bench: str) -> str:
-    """Return the test of NCCL or RCCL that is like one of MPI."""
-    return bench.replace("osu_", XCCL)
-
 
 def command(
     program: str,
