@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import argparse
+import signal
+import sys
 from typing import Any
 
 from busbar import site as sites
@@ -34,6 +36,8 @@ def preflight(args: argparse.Namespace) -> int:
         busbar preflight --site h200x4 pytorch.sif
         busbar preflight --site alpha --program /usr/bin/osu_bw image.sif
     """
+    # A file that is extracted at that moment goes, too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     site = sites.load(args.site)
     host = gather(args.host_root, site)
     contents = Contents.of_file(args.image)

@@ -9,7 +9,8 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 
 from pydantic import TypeAdapter
@@ -25,7 +26,7 @@ from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
 from busbar.preflight.loader import View
 from busbar.preflight.model import PreflightReport
-from busbar.preflight.packed import MOST_BYTES, Unpacked
+from busbar.preflight.packed import MOST_BYTES, unpacked
 from busbar.preflight.plan import FINGERPRINT, LONGEST_VALUE, Contents, fingerprint_of, make_plan
 from busbar.program import call
 from busbar.site.model import Site
@@ -44,15 +45,20 @@ def inspect(reference: str, site: Site, inject: Sequence[str]) -> Image:
     path = Path(reference)
     runtime = _runtime(reference, site)
     if runtime == "apptainer":
-        contents, digest = Contents.of_file(path.absolute()), _digest(path)
-    else:
-        if site.scheduler != "local":
-            raise BusbarError(
-                f"{runtime} does not join ranks that {site.scheduler} has started",
-                where=f"site {site.name}, containers",
-                hint="convert the image to a SIF and run it by Apptainer",
-            )
-        contents, digest = _stored(runtime, reference)
+        return _image(Contents.of_file(path.absolute()), _digest(path), site, inject, runtime)
+    if site.scheduler != "local":
+        raise BusbarError(
+            f"{runtime} does not join ranks that {site.scheduler} has started",
+            where=f"site {site.name}, containers",
+            hint="convert the image to a SIF and run it by Apptainer",
+        )
+    with _stored(runtime, reference) as (contents, digest):
+        return _image(contents, digest, site, inject, runtime)
+
+
+def _image(
+    contents: Contents, digest: str, site: Site, inject: Sequence[str], runtime: str
+) -> Image:
     if contents.fingerprint is None:
         raise BusbarError(
             f"has no {FINGERPRINT}, which says what checks can run in it",
@@ -123,8 +129,9 @@ def _answers(runtime: str) -> bool:
     return runtime != "docker" or not call([runtime, "info"]).returncode
 
 
-def _stored(runtime: str, name: str) -> tuple[Contents, str]:
-    """Return what an image of a store contains, and its digest."""
+@contextmanager
+def _stored(runtime: str, name: str) -> Iterator[tuple[Contents, str]]:
+    """Yield what an image of a store contains, and its digest."""
     found = call([runtime, "image", "inspect", name])
     if found.returncode:
         raise _no_image(name)
@@ -133,16 +140,17 @@ def _stored(runtime: str, name: str) -> tuple[Contents, str]:
     if made.returncode:
         raise BusbarError(f"{runtime} create failed: {made.stderr.strip()}", where=name)
     container = made.stdout.split()[-1]
-    with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
-        os.fchmod(archive.fileno(), 0o644)  # root reads it as nobody
-        try:
-            hint = "use a smaller image, or convert it with apptainer build"
-            limits = (name, hint, _EXPORT_S, MOST_BYTES)
-            run_limited([runtime, "export", container], archive, *limits)
-        finally:
-            call([runtime, "rm", container])
-        files = Unpacked(Path(archive.name), name)
-    return Contents(name, files, fingerprint_of(View.of(files), name), variables), digest
+    with ExitStack() as stack:
+        with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
+            os.fchmod(archive.fileno(), 0o644)  # root reads it as nobody
+            try:
+                hint = "use a smaller image, or convert it with apptainer build"
+                limits = (name, hint, _EXPORT_S, MOST_BYTES)
+                run_limited([runtime, "export", container], archive, *limits)
+            finally:
+                call([runtime, "rm", container])
+            files = stack.enter_context(unpacked(Path(archive.name), name))
+        yield Contents(name, files, fingerprint_of(View.of(files), name), variables), digest
 
 
 def inspected(text: str, reference: str) -> tuple[str, dict[str, str]]:

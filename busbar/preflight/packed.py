@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import io
+import os
 import re
-import shutil
-import tempfile
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
 
 from busbar.errors import BusbarError
 from busbar.preflight.confined import Unprivileged
@@ -35,12 +37,12 @@ class Sif:
         self._where = str(image)
         self._tool = Unprivileged(image, "unsquashfs")
         self._offset = str(_offset(image))
-        self._scratch = _scratch(self)
         self._kinds = {"/": "directory"}
         self._names: dict[str, list[str]] = {}
         self._links: dict[str, str] = {}
         self._sizes: dict[str, int] = {}
-        self._extracted: dict[str, Files] = {}
+        self._extracted: dict[str, int] = {}
+        """Open files, which have no name any more."""
         for line in self._tool.lines("-lln", "-offset", self._offset, self._tool.file):
             if entry := _LISTED.fullmatch(line):
                 self._add(entry)
@@ -85,35 +87,40 @@ class Sif:
                     f"needs more than {_MOST_EXTRACTED >> 30} GiB of libraries to be read",
                     where=self._where,
                 )
-            directory = Path(tempfile.mkdtemp(dir=self._scratch))
-            escaped = re.sub(r"[\\*?\[\]]", r"\\\g<0>", name.removeprefix("/"))
-            options = ("-no-xattrs", "-offset", self._offset, "-dest", "out", self._tool.file)
+            self._extracted[name] = self._extract(name)
+        return open(f"/proc/self/fd/{self._extracted[name]}", "rb")
+
+    def _extract(self, name: str) -> int:
+        """Return an open file of the image; it is removed when the last one closes it."""
+        escaped = re.sub(r"[\\*?\[\]]", r"\\\g<0>", name.removeprefix("/"))
+        options = ("-no-xattrs", "-offset", self._offset, "-dest", "out", self._tool.file)
+        with _scratch() as directory:
             self._tool.run(directory, *options, escaped)
-            self._extracted[name] = Directory(directory / "out")
-        return self._extracted[name].open(path)
+            with Directory(directory / "out").open(PurePosixPath(name)) as stream:
+                number = os.dup(stream.fileno())
+        weakref.finalize(self, os.close, number)
+        return number
 
 
-class Unpacked(Directory):
-    """The archive of a container's file system, as ``docker export`` writes it.
+@contextmanager
+def unpacked(archive: Path, image: str) -> Iterator[Directory]:
+    """Unpack the archive of a container's file system, as ``docker export`` writes it, for a time.
 
     GNU tar unpacks it: no name or link leads out of the new directory.
     """
-
-    def __init__(self, archive: Path, image: str) -> None:
-        root = _scratch(self)
+    with _scratch() as root:
         tar, chmod = (Unprivileged(archive, tool, image) for tool in ("tar", "chmod"))
         plain = ("--no-same-owner", "--no-same-permissions", "--anchored", "--exclude=dev/*")
         tar.run(root, "--extract", f"--file={tar.file}", *plain, most=MOST_BYTES)
         # Modes of the image can hide files from this user, who is root in the container only.
         chmod.run(root, "-R", "u+rwX", ".")
-        super().__init__(root)
+        yield Directory(root)
 
 
-def _scratch(user: object) -> Path:
-    """Make a directory that is removed with its user."""
-    directory = Path(tempfile.mkdtemp(prefix="busbar-preflight-"))
-    weakref.finalize(user, shutil.rmtree, directory, ignore_errors=True)
-    return directory
+@contextmanager
+def _scratch() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="busbar-preflight-", ignore_cleanup_errors=True) as name:
+        yield Path(name)
 
 
 def _offset(image: Path) -> int:

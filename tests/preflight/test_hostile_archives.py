@@ -17,7 +17,7 @@ from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.preflight.confined import run_limited
 from busbar.preflight.loader import View
-from busbar.preflight.packed import Unpacked
+from busbar.preflight.packed import unpacked
 
 from ..files import executable
 from ..small_site import small_site
@@ -171,19 +171,17 @@ def test_the_files_of_an_archive(tmp_path: Path) -> None:
         file("closed/file", b"f"),
         ("dev/null", tarfile.CHRTYPE, "", b""),
     ]
-    unpacked = Unpacked(written(tmp_path / "image.tar", entries, mode=0o6000), "image")
-    view = View.of(unpacked)
-    assert view.text(PurePosixPath("/etc/conf")) == "two"
-    assert view.text(PurePosixPath("/etc/same")) == "two"
-    assert view.text(PurePosixPath("/lib/libx.so")) == "library"
-    assert view.text(PurePosixPath("/name\nwith newline")) == "n"
-    assert view.text(PurePosixPath("/", long)) == "long"
-    assert view.text(PurePosixPath("/closed/file")) == "f"
-    assert view.names(PurePosixPath("/etc")) == ["conf", "same"]
-    root = unpacked._where
-    assert root.is_dir()
-    del view, unpacked
-    assert not root.exists()
+    with unpacked(written(tmp_path / "image.tar", entries, mode=0o6000), "image") as files:
+        view = View.of(files)
+        assert view.text(PurePosixPath("/etc/conf")) == "two"
+        assert view.text(PurePosixPath("/etc/same")) == "two"
+        assert view.text(PurePosixPath("/lib/libx.so")) == "library"
+        assert view.text(PurePosixPath("/name\nwith newline")) == "n"
+        assert view.text(PurePosixPath("/", long)) == "long"
+        assert view.text(PurePosixPath("/closed/file")) == "f"
+        assert view.names(PurePosixPath("/etc")) == ["conf", "same"]
+        assert files._where.is_dir()
+    assert not files._where.exists()
 
 
 def test_an_archive_that_is_none_is_one_line(tmp_path: Path) -> None:
@@ -192,8 +190,12 @@ def test_an_archive_that_is_none_is_one_line(tmp_path: Path) -> None:
     for data in (b"text", cut.tobuf() + bytes(10)):
         (tmp_path / "image.tar").write_bytes(data)
         os.chmod(tmp_path / "image.tar", 0o644)
-        with pytest.raises(BusbarError, match=r"image: tar --extract failed: tar: \w") as refused:
-            Unpacked(tmp_path / "image.tar", "image")
+        failed = r"image: tar --extract failed: tar: \w"
+        with (
+            pytest.raises(BusbarError, match=failed) as refused,
+            unpacked(tmp_path / "image.tar", "image"),
+        ):
+            pass
         assert "\n" not in str(refused.value)
 
 
