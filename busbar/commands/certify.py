@@ -7,7 +7,6 @@ import argparse
 import getpass
 import os
 import socket
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +44,6 @@ def add_parser(subparsers: Any) -> None:
     command(actions, run)
     command(actions, countersign, name="sign")
     command(actions, check, name="verify")
-    command(actions, diff)
 
 
 def init(args: argparse.Namespace) -> int:
@@ -199,57 +197,3 @@ def _print_verification(found: Verification) -> None:
     stdout().line(found.sentence)
     for text in (*found.problems[1:], *found.signed_by, *filter(None, [found.unchecked])):
         stdout().line(f"  {text}")
-
-
-def diff(args: argparse.Namespace) -> int:
-    """Print what differs between two records.
-
-    Verifies both, and names clauses with another verdict, or with a worst reading that differs by
-    more than 5 %, and versions, settings and devices that changed.
-
-    Exit status: 0 nothing became worse, 1 something did, 2 invalid input, or a record that is
-    refused.
-
-    Examples:
-
-        busbar certify diff acceptance-2026 acceptance-2027
-        busbar certify diff /archive/delivery /shared/acceptance
-    """
-    old, new = (_said(each) for each in (args.old, args.new))
-    worse = False
-    for line, bad in _differences(old, new):
-        stdout().line(line)
-        worse |= bad
-    return int(worse)
-
-
-def _said(directory: Path) -> records.Acceptance:
-    found = verify(directory)
-    if not found.supported:
-        raise BusbarError(found.sentence, where=str(directory), hint="busbar certify verify")
-    contract = contracts.read(directory / "contract.yaml")
-    return records.acceptance(contract, "", Ledger.load(directory, contract))
-
-
-def _differences(old: records.Acceptance, new: records.Acceptance) -> Iterator[tuple[str, bool]]:
-    before = {each.clause: each for each in old.clauses}
-    for each in new.clauses:
-        earlier = before.pop(each.clause, None)
-        if earlier is None:
-            yield f"new: {each.clause}: {each.state}", each.state != "met"
-        elif earlier.state != each.state:
-            text = f"{each.clause}: {earlier.state} -> {each.state}"
-            yield text + (f": {each.why}" if each.why else ""), each.state != "met"
-        elif earlier.measured and each.measured:
-            ratio = each.measured / earlier.measured
-            slower = ratio > 1.05 if each.unit == "us" else ratio < 0.95
-            if abs(ratio - 1) > 0.05:
-                values = f"{earlier.measured:.4g} -> {each.measured:.4g} {each.unit}"
-                yield f"{each.clause}: {values} on {each.where}", slower
-    yield from ((f"gone: {clause}", False) for clause in before)
-    for name in sorted(old.versions.keys() | new.versions.keys()):
-        was, now = (each.versions.get(name, "not known") for each in (old, new))
-        if was != now:
-            yield f"{name}: {was} -> {now}", False
-    if lost := sorted(set(old.nodes) - set(new.nodes)):
-        yield f"no longer tested: {', '.join(lost)}", True

@@ -14,7 +14,6 @@ from busbar.certify.execute import Executor
 from busbar.certify.plan import Work
 from busbar.certify.record import Acceptance, begin
 from busbar.check.processes import Interruption
-from busbar.cli import main
 from busbar.cluster.nightly.process import Ended
 from busbar.errors import BusbarError
 
@@ -175,22 +174,6 @@ def test_numbers_of_devices_are_masked(tmp_path: Path) -> None:
         "Serial Number:[redacted]\nGPU 0 (UUID: [redacted])\n"
         "node guid: [redacted], 16777216 24100.12\n"
     )
-
-
-def test_what_changed_between_two_records(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    old = FakeFleet(tmp_path / "old")
-    old.certify()
-    new = FakeFleet(tmp_path / "new", slow={"n2"}, drivers={"n0": "560"})
-    new.certify()
-    assert main(["certify", "diff", str(old.record), str(new.record)]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(
-        "pt2pt 4 MiB on every node >= 80 % of limit and >= 20 GB/s: met -> not"
-    )
-    assert lines[-1] == "driver: 550 -> 560 on n0, 550 on n[1-3]"
-    assert main(["certify", "diff", str(new.record), str(new.record)]) == 0
 
 
 def test_attached_files_belong_to_the_record(tmp_path: Path) -> None:
