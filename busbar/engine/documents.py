@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import math
 import pickle
+import pickletools
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -21,6 +22,7 @@ from busbar.parse import numbers
 
 PICKLE = (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 """How a pickle begins."""
+_MOST_PICKLE_BYTES = 16 << 20
 _MOST_LINES = 1_000_000
 _MOST_SIZES = 16
 """Dimensions of a tensor."""
@@ -38,11 +40,19 @@ def load(data: bytes) -> Any:
     """Return a document of JSON or a pickle of plain data; None for anything else."""
     if data.startswith(PICKLE):
         with suppress(Exception):  # a damaged pickle raises anything
-            return _Data(io.BytesIO(data)).load()
+            return _Data(io.BytesIO(data)).load() if _is_bounded(data) else None
     else:
         with suppress(ValueError):
             return numbers.load_json(data)
     return None
+
+
+def _is_bounded(data: bytes) -> bool:
+    """Whether objects are numbered as writers do: the reader makes room for the largest number."""
+    numbered = ((op.name, arg or 0) for op, arg, _ in pickletools.genops(data))
+    return len(data) <= _MOST_PICKLE_BYTES and all(
+        arg <= before for before, (name, arg) in enumerate(numbered) if "PUT" in name
+    )
 
 
 def lines_of(data: bytes, file: str) -> bytes | None:
@@ -89,7 +99,7 @@ def _flight_recorder(document: Mapping[str, Any], file: str) -> Iterator[str]:
     found = re.search(r"(?P<rank>\d{1,7})(?:\.\w+)?$", file)
     rank = found["rank"] if found else ""
     groups = document["pg_config"].values()
-    largest = max((len(re.findall(r"\d+", str(each["ranks"]))) for each in groups), default=0)
+    largest = max((len(re.findall(r"\d+", _text(each["ranks"]))) for each in groups), default=0)
     yield f"flight recorder of rank {rank} of {largest}"
     for name, number, operation, elements, state in last_collectives(document):
         yield (

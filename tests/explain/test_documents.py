@@ -141,9 +141,15 @@ def _tar(*members: tuple[str, int], data: bytes = b"") -> bytes:
 
 def test_hostile_input_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    deep: list[object] = []
+    for _ in range(30):
+        deep = [deep, deep]  # a text of gigabytes
     hostile = {
         "x_rank_1": pickle.dumps({"entries": [], "pg_config": _Runs()}),
         "cut_rank_2": pickle.dumps(recorded(2))[:-40],
+        "room_rank_3": b"\x80\x02}r\xff\xff\xff\x7f.",
+        "bytes_rank_4": b"\x80\x05\x96" + (1 << 40).to_bytes(8, "little") + b".",
+        "nested_rank_5": pickle.dumps({"entries": [], "pg_config": {"0": {"ranks": deep}}}),
         "100gb.tar.gz": gzip.compress(_tar(("big", 100 << 30))),
         "header.tar.gz": gzip.compress(_tar(("pax", 4 << 30))),
         "many.tar": _tar(*[(f"{each}", 0) for each in range(20_000)]),
