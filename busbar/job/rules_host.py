@@ -10,13 +10,18 @@ from busbar.job.evidence import LIMIT, LiveJob, cause
 from busbar.job.sample import LiveRank, cpus_of
 from busbar.words import grouped
 
+_FREEZERS = ("__refrigerator", "do_freezer_trap")
+"""Functions of the kernel in which processes of frozen control groups wait, version 1 and 2."""
+
 
 def stopped(job: LiveJob) -> Iterator[Cause]:
-    """A signal or a debugger stopped a rank."""
-    for state, why in (("T", "stopped by a signal"), ("t", "held by a debugger")):
-        if found := [r for r in job.ranks if set(r.main.states) == {state}]:
-            are = "is" if len(found) == 1 else "are"
-            yield cause("stopped", found, are=are, why=why, state=state)
+    """A signal, a debugger or a control group stopped a rank."""
+    by = {"T": "stopped by a signal", "t": "held by a debugger"}
+    rows = [(by.get(r.main.states[:1], ""), r) for r in job.ranks if len({*r.main.states}) == 1]
+    rows += [("frozen by its control group", r) for r in job.ranks if r.main.wchan in _FREEZERS]
+    for why, found in grouped(row for row in rows if row[0]).items():
+        are, state = "is" if len(found) == 1 else "are", found[0].main.states[:1]
+        yield cause("stopped", found, are=are, why=why, state=state)
 
 
 def quota(job: LiveJob) -> Iterator[Cause]:

@@ -281,7 +281,9 @@ def faulty(kind: Kind, odd: int, pids: dict[int, int], sign: Path, net: Network)
     """Put the fault in while the block runs."""
     with ExitStack() as stack:
         pid = pids.get(odd, 0)
-        if kind.cause == "rank-stopped":
+        if kind.name == "frozen":
+            frozen(stack, pid)
+        elif kind.cause == "rank-stopped":
             os.kill(pid, signal.SIGSTOP)
             stack.callback(os.kill, pid, signal.SIGCONT)
         elif kind.name == "half_core":
@@ -298,8 +300,6 @@ def faulty(kind: Kind, odd: int, pids: dict[int, int], sign: Path, net: Network)
             disk = os.stat(sign.parent).st_dev
             limit = f"{os.major(disk)}:{os.minor(disk)} 200000"
             limited(stack, [pid], "blkio.throttle.read_bps_device", limit)
-        elif kind.name == "frozen":
-            frozen(stack, pid)
         elif kind.cause == "network-path-slow":
             worse, better = (
                 (net.shape, net.free) if kind.name == "slow_link" else (net.lose, net.keep)
