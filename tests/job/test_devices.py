@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import select
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -291,6 +293,27 @@ def test_a_dump_on_request(
         found, _ = observed(pids, capsys, "--flight-recorder")
     assert without["causes"] == []
     assert [(c["id"], c["details"]["ranks"]) for c in found["causes"]] == [("rank-late", [2])]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="not root")
+def test_root_writes_to_no_pipe_of_another_user_than_the_rank(tmp_path: Path) -> None:
+    """Although root owns `/proc/PID` of a setuid program."""
+    tmp_path.chmod(0o755)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    code = "import os, time; os.setresuid(65534, 0, 0); print(flush=True); time.sleep(60)"
+    with subprocess.Popen([sys.executable, "-Ic", code], stdout=subprocess.PIPE) as rank:
+        assert rank.stdout
+        assert rank.stdout.readline()
+        assert os.stat(f"/proc/{rank.pid}").st_uid == 0
+        for _ in range(2):
+            recorder.dumps([(rank.pid, str(pipe), str(tmp_path / "dump"))], 0.2)
+            asked = bool(select.select([reader], [], [], 0)[0]) and os.read(reader, 9)
+            assert bool(asked) == (pipe.stat().st_uid != 0)
+            os.chown(pipe, 65534, 65534)
+        rank.kill()
+    os.close(reader)
 
 
 @cases("kind", ["file", "link", "pickle", "never", "none"])

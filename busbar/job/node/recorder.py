@@ -16,6 +16,7 @@ from contextlib import suppress
 from itertools import islice
 
 from busbar.engine.documents import Collective, last_collectives, load
+from busbar.job.node.process import words_of
 
 _MOST_BYTES = 16 << 20
 _MOST_GROUPS = 64
@@ -23,14 +24,20 @@ _POLL_S = 0.1
 
 
 def _open(pid: int, path: str, flags: int, kind: int) -> int:
-    """Open a file as a rank sees it; ``OSError`` if it is another kind, or of another user."""
+    """Open a file as a rank sees it; ``OSError`` if it is another kind, or of another user.
+
+    A device is not even opened: it may start something. Root owns `/proc/PID` of a setuid program,
+    to which the other user gave its environment.
+    """
     place = f"/proc/{pid}/{'root' if path[:1] == '/' else 'cwd'}/{path}"
-    number = os.open(place, flags | os.O_NONBLOCK | os.O_NOFOLLOW)
-    found = os.fstat(number)
-    if stat.S_IFMT(found.st_mode) == kind and found.st_uid == os.stat(f"/proc/{pid}").st_uid:
-        return number
-    os.close(number)
-    raise PermissionError(path)
+    number = os.open(place, os.O_PATH | os.O_NOFOLLOW)
+    try:
+        found, owner = os.fstat(number), words_of(f"/proc/{pid}/status").get("Uid")
+        if stat.S_IFMT(found.st_mode) != kind or str(found.st_uid) != owner:
+            raise PermissionError(path)
+        return os.open(f"/proc/self/fd/{number}", flags | os.O_NONBLOCK)
+    finally:
+        os.close(number)
 
 
 def _content(pid: int, path: str) -> tuple[int, bytes]:
