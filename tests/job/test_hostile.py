@@ -112,14 +112,14 @@ def named(name: str) -> str:
     return f"{call}; time.sleep(60)"
 
 
-@cases("name", ["a) R 1 1 (", ") S 1", '"} 1\nx 2', "\x1b[2J\x1b]0;", "a\tb\n"])
-def test_names_of_processes(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with running(named(name), SLEEPS) as pids:
+def test_names_of_processes(capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("a) R 1 1 (", ") S 1", '"} 1\nx 2', "\x1b[2J\x1b]0;", "a\tb\n")
+    with running(*map(named, names)) as pids:
         time.sleep(0.4)
         found, _ = observed(pids, capsys)
     rows = {row["pid"]: row for row in found["ranks"]}
-    assert rows[pids[0]]["program"] == name[:15]
-    assert set(rows[pids[0]]["states"]) == {"S"}
+    assert [rows[pid]["program"] for pid in pids] == [name[:15] for name in names]
+    assert {state for pid in pids for state in rows[pid]["states"]} == {"S"}
 
 
 def test_a_huge_environment(
