@@ -66,7 +66,17 @@ class fabric_ucx(UcxPerf):  # noqa: N801 - ReFrame's test names are what users t
     """UCX alone, host memory."""
 
     descr = "ucx_perftest in host memory"
+    valid_systems = ["-gpu"]
     valid_prog_environs = ["+ucx"]
+
+
+@rfm.simple_test
+class fabric_ucx_host(fabric_ucx):  # noqa: N801 - see above
+    """The same beside GPUs: nothing judges its rate, and a first look should be short."""
+
+    descr = "ucx_perftest in host memory of a node with GPUs"
+    valid_systems = ["+gpu"]
+    size_set = parameter(["nightly"])
 
 
 @rfm.simple_test

@@ -161,6 +161,8 @@ def _unfit(check: RegressionTest, partition: str, unmet: tuple[str, ...]) -> str
             f"it needs {max(2, getattr(check, 'node_count', 2))} nodes, and partition {partition}"
             " has 1: write nodes in site.yaml, or name the site of the cluster with --site"
         )
+    if too_much := [f"+{word[1:]}" for word in unmet if word[0] == "-"]:
+        return f"partition {partition} has {' '.join(too_much)}"
     return f"partition {partition} lacks {_alternatives(check.valid_systems)}"
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 from busbar.expect.expectation import NoExpectation
 from busbar.expect.topology import (
@@ -29,6 +30,8 @@ def within_node(
     """
     if src is None or dst is None or src == dst:
         raise NoExpectation(f"both ranks are on GPU {src}, so no link is used")
+    if direct := _direct(node, classes, src, dst):
+        return direct
     graph = node_graph(node, classes)
     plain = widest_path(graph, gpu(src), gpu(dst))
     if plain is None:
@@ -42,6 +45,20 @@ def within_node(
     bands = classes[plain.binding.link_class].bands
     hop_share = min((band.hop_share for band in bands), default=1.0)
     return widest_path(graph, gpu(src), gpu(dst), hop_share) or plain
+
+
+def _direct(node: NodeType, classes: dict[str, LinkClass], src: int, dst: int) -> Path | None:
+    """Return the path by the links of two GPUs or by their switch; None if it needs a search."""
+    links = node.gpus.links if node.gpus else None
+    if not node.gpus or not links or links.package:
+        return None
+    ends = [gpu(src), SWITCH, gpu(dst)] if links.switched else [gpu(src), gpu(dst)]
+    pairs = (each for each in links.direct(node.gpus.count) if {src, dst} == {*each.between})
+    link = links.switched or next(pairs, None)
+    if not link:
+        return None
+    raw = raw_rate(link.link_class, link.count, classes)
+    return Path(tuple(Hop(a, b, link.link_class, link.count, raw) for a, b in pairwise(ends)))
 
 
 def pairs_limit(

@@ -381,7 +381,7 @@ KINDS: dict[str, Kind] = {
             **CUT,
         },
     ),
-    **dict.fromkeys(("fabric_ucx", "fabric_ucx_nodes"), UCX_HOST),
+    **dict.fromkeys(("fabric_ucx", "fabric_ucx_host", "fabric_ucx_nodes"), UCX_HOST),
     **dict.fromkeys(("fabric_ucx_gpu", "fabric_ucx_gpu_nodes"), UCX_GPU),
     **dict.fromkeys(("fabric_libfabric", "fabric_libfabric_nodes"), LIBFABRIC),
     "fabric_ofi": OFI,

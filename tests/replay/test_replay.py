@@ -24,7 +24,7 @@ def named(*patterns):
 
 ON_A_NODE = named(
     *("pt2pt%size_set=quick", "pt2pt_data", "pt2pt_pairs", "collective%size_set=quick"),
-    *("xccl%size_set=quick", "framework", "memory", "fabric_ucx", "fabric_ucx_gpu"),
+    *("xccl%size_set=quick", "framework", "memory", "fabric_ucx_host", "fabric_ucx_gpu"),
     *(f"collective_node%size_set=full%bench=osu_{name}" for name in ("allreduce", "allgather")),
 )
 
@@ -61,7 +61,7 @@ def test_healthy_h200(replay, tmp_path):
     assert names(document) == {
         *("pt2pt", "pt2pt_data", "pt2pt_pairs", "collective", "xccl"),
         "collective_node",
-        *("framework", "memory", "fabric_ucx", "fabric_ucx_gpu"),
+        *("framework", "memory", "fabric_ucx_host", "fabric_ucx_gpu"),
     }
     assert len(verdicts(document)) == 3 + 1 + 1 + 5 + 2 + 6 + 1 + 1 + 1 + 1
     assert document["causes"] == []
