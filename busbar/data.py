@@ -16,6 +16,8 @@ CHECKOUT = None if _INSTALLED.is_dir() else _PACKAGE.parent
 """The repository that this Busbar runs from; None if it was installed from a wheel."""
 
 SITES = (CHECKOUT or _INSTALLED) / "site"
+LIKE = "A system like "
+"""How the description of a site begins that is a copy of another one."""
 CHECKS = (CHECKOUT or _INSTALLED) / "reframe_checks"
 PYTHON = (sys.executable, "-P", "-m")
 """Runs a module; it imports nothing from the working directory."""

@@ -35,7 +35,7 @@ lock=requirements.lock
 if [[ -n ${DEV:-} || -e $venv/bin/pytest ]]; then lock=locks/dev.txt; fi
 want=$(cat "$lock" pyproject.toml | sha256sum | cut -d' ' -f1)
 if [[ ! -e $venv/lock.sha256 || $(<"$venv/lock.sha256") != "$want" ]]; then
-    printf 'setup: installing the locked requirements into %s (under a minute)\n' "$venv" >&2
+    printf 'setup: installing the locked requirements into %s (about a minute)\n' "$venv" >&2
     "$python" -m venv --clear "$venv" || die "$python -m venv failed; install its venv module (Debian, Ubuntu: apt install python3-venv)"
     pip_install --require-hashes -r "$lock"
     # Install this directory, with the locked setuptools as its build back end.

@@ -70,7 +70,7 @@ def _expect(args: argparse.Namespace) -> int:
     if args.bench in POINT_BENCHES and args.src is None:
         if site.node_type(args.partition).gpus or args.nodes == 1:
             return _matrix(args, site, question)
-        question = replace(question, src=0, dst=0)
+        question = replace(question, src=0, dst=0, buffers=args.buffers or "H H")
     answer = _ask(site, question)
     document = ExpectDocument(site=site.name, bench=args.bench, answer=answer)
     show(args, document, single(site, args.bench, answer), indent=2)

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from busbar.boundary import output_directory, replace_file
-from busbar.data import SITES
+from busbar.data import LIKE, SITES
 from busbar.errors import BusbarError, file_error
 from busbar.site.links import NAME_PATTERN
 from busbar.site.model import Site
@@ -63,7 +63,7 @@ def write_like(like: Site, name: str, parent: Path) -> Path:
     """
     directory = parent / name
     content = {key: value for key, value in facts(like).items() if key not in _OF_ONE_SYSTEM}
-    content |= {"name": name, "description": f"A system like {like.name}"}
+    content |= {"name": name, "description": f"{LIKE}{like.name}"}
     for node in content["node_types"].values():
         node.get("gpus", {}).pop("bus_ids", None)
     for partition in content["partitions"]:

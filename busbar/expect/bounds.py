@@ -110,7 +110,7 @@ def bound(node: NodeType, classes: dict[str, LinkClass], shape: Shape) -> Bound:
             terms.append((inside_bound(node, classes, inside), f"inside the node, {name}"))
         if nodes > 1:
             rate = network(node, classes)
-            text = f"{node.nic_count} NICs with {rate:g} GB/s per node, {name}"
+            text = f"{node.nic_count} NICs, {rate:g} GB/s per node in all, {name}"
             terms.append((network_bound(node, classes, run), text))
         bounds.append(_least(terms))
     return max(bounds, key=lambda candidate: candidate.gb_per_s)

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 
-from busbar.data import SITES
+from busbar.data import LIKE, SITES
 from busbar.errors import BusbarError, suggestion
 from busbar.expect import Question, expect
 from busbar.expect.collective import bands as collective_bands
@@ -176,6 +176,13 @@ def _files(site: Site) -> Iterator[Violation]:
             (),
             "no reframe.py beside site.yaml, which ReFrame and busbar check need",
             f"it is the same for all sites: cp {SITES}/local/reframe.py {site.directory}",
+        )
+
+    if site.description.startswith(LIKE):
+        yield (
+            ("description",),
+            "was written by --like, and nobody has changed it since",
+            "compare os, nodes, nics and access with your system, then describe that",
         )
 
 

@@ -17,6 +17,9 @@ from busbar.parse.events import Rank
 from busbar.parse.tables import beside
 from busbar.verdict import Verdict
 
+_WHEEL = "/libucx/lib/"
+"""Where the wheel of UCX has its libraries."""
+
 
 def notes(
     context: Context, verdict: Verdict, causes: set[str], findings: Sequence[Finding]
@@ -40,12 +43,12 @@ def notes(
 def _api_mismatch(context: Context) -> Iterator[Note]:
     facts = context.facts
     if mismatch := facts.first("ucx.api-mismatch"):
-        summary = (
-            f"MPI was built for UCX {mismatch['required']} and runs with {mismatch['loaded']};"
-            " these readings count; if jobs hang or crash, load the UCX that MPI was built for,"
-            f" not {mismatch['path']}"
-        )
-        yield Note("ucx-api-mismatch", summary, (mismatch.evidence,))
+        does = "these readings count; if jobs hang or crash, load the UCX that MPI was built for,"
+        does += f" not {mismatch['path']}"
+        if _WHEEL in mismatch["path"]:
+            does = "the wheels of Busbar's lanes are combined so; there is nothing to do"
+        pair = f"MPI was built for UCX {mismatch['required']} and runs with {mismatch['loaded']}"
+        yield Note("ucx-api-mismatch", f"{pair}; {does}", (mismatch.evidence,))
     library, headers = facts.first("ucx.info-library"), facts.first("ucx.info-headers")
     if library and headers and library["version"] != headers["version"]:
         summary = f"ucx_info was built with {headers['version']} and runs with"
@@ -208,8 +211,9 @@ def _tcp_only(context: Context) -> Iterator[Note]:
 
 @note("node-busy")
 def _busy_beside(context: Context) -> Iterator[Note]:
-    """What others did to a run is worth knowing if something else explains its verdict."""
-    if any(judged.is_slow for judged in context.judged) and not context.excused:
+    """What others did is worth knowing of a slow reading, and of one that nothing judges."""
+    open_ = any(each.is_slow or each.verdict is Verdict.UNJUDGED for each in context.judged)
+    if open_ and not context.excused:
         for load in context.loads:
             yield Note("node-busy", f"{load.cause}: {load.summary}", (load.evidence,))
 

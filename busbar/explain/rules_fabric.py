@@ -99,7 +99,7 @@ def socket_fallback(context: Context) -> Finding | None:
     lines = [facts.transport_lines[way] for way in used] or [networks[0].evidence]
     reasons = map(facts.first, ("nccl.ib-failed", "nccl.ib-none", "nccl.no-plugin"))
     count = _connections(facts, used) or "the"
-    return degraded(f"{count} connections over TCP sockets", *settings, *lines, *reasons)
+    return degraded(f"{count} connections over TCP sockets", *settings, *reasons, *lines)
 
 
 @cause("gdr-off")

@@ -121,7 +121,7 @@ def _add(kept: list[_T], more: Sequence[_T]) -> None:
 
 def repeat(run: Snapshot, outcome: Outcome, *, scheduled: bool) -> str:
     """Return the command that runs this check again, on the nodes on which it went wrong."""
-    words = ["busbar", "check", *(["--site", run.site] if run.site != DETECTED else [])]
+    words = ["busbar", "check", *(["--site", run.site] if run.site not in ("", DETECTED) else [])]
     if run.lane:
         words += ["--lane", run.lane]
     if outcome.check.startswith("require "):

@@ -18,13 +18,17 @@ def test_a_site_like_another_is_clean(like: str, tmp_path: Path, busbar: Command
     said = busbar(f"site detect --like {like} --output", directory)
     assert said.status == 0
     assert f"busbar site lint {directory}" in said.out
+    (finding,) = lint(directory)
+    assert "was written by --like" in finding.rule
+    file = directory / "site.yaml"
+    file.write_text(file.read_text().replace(f"A system like {like}", "Ours"))
     assert lint(directory) == []
     site, model = sites.load(directory), sites.load(like)
     assert (site.name, site.proof, site.references) == ("mine", "none", ())
     assert site.partitions == model.partitions
     assert site.node.nics == model.node.nics
     assert (directory / "reframe.py").read_text() == REFRAME_FILE
-    text = (directory / "site.yaml").read_text()
+    text = file.read_text()
     assert "# Where checks run. `access` has the options of the scheduler" in text
 
 
