@@ -40,10 +40,11 @@ def _open(pid: int, path: str, flags: int, kind: int) -> int:
         os.close(number)
 
 
-def _content(pid: int, path: str) -> tuple[int, bytes]:
-    """Return when a file was written, and what it holds."""
+def _content(pid: int, path: str, old: int | None = None) -> tuple[int, bytes]:
+    """Return when a file was written, and what it holds if it is newer than ``old``."""
     with suppress(OSError), os.fdopen(_open(pid, path, os.O_RDONLY, stat.S_IFREG), "rb") as file:
-        return os.fstat(file.fileno()).st_mtime_ns, file.read(_MOST_BYTES)
+        written = os.fstat(file.fileno()).st_mtime_ns
+        return written, b"" if old in (None, written) else file.read(_MOST_BYTES)
     return 0, b""
 
 
@@ -63,8 +64,8 @@ def dumps(ranks: Iterable[tuple[int, str, str]], seconds: float) -> dict[int, li
     while before and time.monotonic() < stop:
         time.sleep(_POLL_S)
         for (pid, path), old in [*before.items()]:
-            written, data = _content(pid, path)
-            if written != old and (document := load(data)):  # else it is still being written
+            data = _content(pid, path, old)[1]
+            if data and (document := load(data)):  # else it is still being written
                 del before[pid, path]
                 rows = islice(last_collectives(document), _MOST_GROUPS)
                 found[pid] = [(g[:60], n, what[:40], size, s[:20]) for g, n, what, size, s in rows]
