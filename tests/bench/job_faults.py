@@ -161,13 +161,15 @@ class Network:
         outer = ["tc", "qdisc", "replace", "dev", f"{self.name}p{node}"]
         subprocess.run([*outer, *limit], check=True)
 
-    def lossy(self, node: int, how: str) -> None:
-        """Begin (``-A``) or end (``-D``) to lose one in twenty packets that a node receives."""
-        rule = (
-            f"iptables {how} INPUT -i eth0 -m statistic --mode random --probability 0.05 -j DROP"
-        )
-        inner = ["ip", "netns", "exec", f"{self.name}-{node}", *rule.split()]
+    def lose(self, node: int, how: str = "-A") -> None:
+        """Lose one in twenty packets that a node receives."""
+        rule = "INPUT -i eth0 -m statistic --mode random --probability 0.05 -j DROP"
+        inner = ["ip", "netns", "exec", f"{self.name}-{node}", "iptables", how, *rule.split()]
         subprocess.run(inner, check=True)
+
+    def keep(self, node: int) -> None:
+        """Undo it."""
+        self.lose(node, "-D")
 
     def free(self, node: int) -> None:
         """Undo it."""
