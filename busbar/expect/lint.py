@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -18,13 +17,14 @@ from busbar.expect.lint_nodes import (
     Key,
     Violation,
     gpu_violations,
+    meant,
     place_violations,
     uplink_violations,
 )
 from busbar.expect.model import fitted
 from busbar.expect.topology import domain_nodes
 from busbar.site.delivery import Delivery
-from busbar.site.family import Band, LinkClass, LinkKind
+from busbar.site.family import Band, LinkKind
 from busbar.site.links import Bundle
 from busbar.site.load import family, find, link_classes, load, read, shadowed
 from busbar.site.model import NodeType, Partition, Reference, Site
@@ -109,7 +109,7 @@ def _nodes(site: Site) -> Iterator[Violation]:
         used += [(key, bundle.link_class, "host") for key, bundle in _host_bundles(node)]
         for key, link_class, place in used:
             if link_class not in classes:
-                hint = _meant(link_class, classes) or suggestion(link_class, sorted(classes))
+                hint = meant(link_class, classes) or suggestion(link_class, sorted(classes))
                 yield (*base, *key), f"unknown link class {link_class!r}", hint
             elif (kind := classes[link_class].kind) not in (None, place):
                 rule = f"{link_class} is a {kind} link, but this key needs a {place} link"
@@ -118,17 +118,6 @@ def _nodes(site: Site) -> Iterator[Violation]:
         if {link_class for _, link_class, _ in used} <= classes.keys():
             places += uplink_violations(node, classes)
         yield from ((((*base, *key)), rule, hint) for key, rule, hint in places)
-
-
-def _meant(name: str, classes: Mapping[str, LinkClass]) -> str:
-    """Suggest the class whose source calls a link so, as HDR200 or NDR of InfiniBand."""
-    word = re.match("[a-z]+", name.casefold())
-    if word and not any(known.startswith(word[0]) for known in classes):
-        for called in (name, word[0]):
-            for known, link in classes.items():
-                if re.search(rf"\b{re.escape(called)}\b", link.source, re.IGNORECASE):
-                    return f"did you mean {known!r}?"
-    return ""
 
 
 def _host_bundles(node: NodeType) -> Iterator[tuple[Key, Bundle]]:

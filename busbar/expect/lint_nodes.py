@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
@@ -162,3 +163,14 @@ def place_violations(node: NodeType) -> Iterator[Violation]:
                 rule = f"{member} is in NUMA domains {first} and {numa.id}"
                 yield ("numa", index, key), rule, "list it once"
                 break
+
+
+def meant(name: str, classes: Mapping[str, LinkClass]) -> str:
+    """Suggest the class whose source calls a link so, as HDR200 or NDR of InfiniBand."""
+    word = re.match("[a-z]+", name.casefold())
+    if word and not any(known.startswith(word[0]) for known in classes):
+        for called in (name, word[0]):
+            for known, link in classes.items():
+                if re.search(rf"\b{re.escape(called)}\b", link.source, re.IGNORECASE):
+                    return f"did you mean {known!r}?"
+    return ""

@@ -163,11 +163,13 @@ def _explanation(
         notes.append(Note("no-band", f"no band was applied: {judgement.why}{hint}"))
     causes = _select(findings, outcome, context)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
+    versions = facts.values("nccl.version", "version")
     return Explanation(
         files=tuple(facts.files),
         tool=facts.tool or next(iter(facts.reports), "") or _library(facts),
         step=facts.step,
-        version=facts.version or (None if facts.tool else _version(facts)),
+        version=facts.version
+        or (None if facts.tool else next(facts.values("nccl.version", "version"), None)),
         ranks=ranks,
         nodes=nodes,
         readings=tuple(facts.readings),
@@ -204,10 +206,6 @@ def _library(facts: JobOutput) -> str:
     """Name the library whose messages the input has, for an input without a benchmark."""
     families = {kind.partition(".")[0] for kind in facts.messages}
     return next((name for each, name in _LIBRARIES.items() if each in families), UNKNOWN_TOOL)
-
-
-def _version(facts: JobOutput) -> str | None:
-    return next(facts.values("nccl.version", "version"), None)
 
 
 def _libraries(facts: JobOutput) -> tuple[str, ...]:
