@@ -54,11 +54,11 @@ def option(spec: str, text: str, **settings: Any) -> Declaration:
     return lambda parser: parser.add_argument(*names, help=text, **settings)
 
 
-def one_of(*options: Declaration, required: bool = False) -> Declaration:
+def one_of(*options: Declaration) -> Declaration:
     """Declare options that exclude each other."""
 
     def add(parser: argparse._ActionsContainer) -> None:
-        group = parser.add_mutually_exclusive_group(required=required)
+        group = parser.add_mutually_exclusive_group()
         for each in options:
             each(group)
 

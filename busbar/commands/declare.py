@@ -22,8 +22,6 @@ Run = Callable[[argparse.Namespace], int]
 _OPTIONS = load_yaml(Path(__file__).with_name("options.yaml"))
 _TYPES = {"int": int, "str": str, "Path": Path} | vars(option_types)
 _VALUES = {"DELIVERIES": DELIVERY_ORDER, "LANE": DEFAULT_LANE}
-_EXCLUSIVE = {"one of": False, "exactly one of": True}
-"""Options that exclude each other, and whether one is required."""
 
 
 def command(
@@ -55,9 +53,7 @@ def _declared(entry: Any, values: Mapping[str, Any]) -> Declaration:
     (spec, text), *settings = entry.items()
     if isinstance(text, list):
         several = [_declared(each, values) for each in text]
-        if spec in _EXCLUSIVE:
-            return one_of(*several, required=_EXCLUSIVE[spec])
-        return heading(spec, *several)
+        return one_of(*several) if spec == "one of" else heading(spec, *several)
     known = {
         key: _TYPES[value] if key == "type" else _value(value, values) for key, value in settings
     }

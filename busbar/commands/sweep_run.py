@@ -28,7 +28,7 @@ from busbar.errors import BusbarError
 from busbar.slurm.client import Slurm
 from busbar.slurm.hostlist import fold
 from busbar.slurm.options import Grant, Wish, granted, run_in_job
-from busbar.slurm.topology import SwitchTopology, read_topology
+from busbar.slurm.topology import SwitchTopology, kinds_in, read_topology
 from busbar.terminal import stdout
 from busbar.verdict import Verdict, exit_status
 from busbar.words import counted, grouped, names_text
@@ -151,7 +151,7 @@ def _topology(file: Path | None, output: Path) -> SwitchTopology:
         return read_topology(file)
     kept = output / _TOPOLOGY
     if not kept.exists():
-        replace_file(kept, Slurm().topology())
+        replace_file(kept, Slurm().topology() + kinds_in(Slurm().hardware()))
     return read_topology(kept) if kept.stat().st_size else SwitchTopology()
 
 

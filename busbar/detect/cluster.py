@@ -78,7 +78,7 @@ def cluster_of(host: Outputs) -> Cluster | None:
     described: dict[str, Outputs] = {}
     by_hardware: dict[tuple[object, ...], Outputs] = {}
     for group in groups:
-        hardware = _hardware(group.nodes[0])
+        hardware = group.nodes[0].kind
         if host.host.partition(".")[0] in (node.name for node in group.nodes):
             by_hardware[hardware] = host
         if hardware not in by_hardware:
@@ -123,7 +123,7 @@ def groups_of(nodes: Sequence[Hardware], default: str = "") -> tuple[list[Group]
         kinds = _kinds([node for node in queues[queue] if node.name not in covered])
         covered |= names
         hardware, _ = kinds.most_common(1)[0]
-        alike = tuple(node for node in queues[queue] if _hardware(node) == hardware)
+        alike = tuple(node for node in queues[queue] if node.kind == hardware)
         name = site_name(queue)
         if name in (group.name for group in groups):  # two names differ in their case only
             name = f"{name}-{len(groups)}"
@@ -140,12 +140,8 @@ def groups_of(nodes: Sequence[Hardware], default: str = "") -> tuple[list[Group]
     return sorted(groups, key=lambda group: -group.nodes[0].gpu_count), remarks
 
 
-def _hardware(node: Hardware) -> tuple[object, ...]:
-    return node.cpus, node.sockets, node.threads_per_core, *node.gpus
-
-
 def _kinds(nodes: Sequence[Hardware]) -> Counter[tuple[object, ...]]:
-    return Counter(_hardware(node) for node in nodes)
+    return Counter(node.kind for node in nodes)
 
 
 def _ask(group: Group) -> Outputs:

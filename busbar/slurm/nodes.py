@@ -62,6 +62,13 @@ class Hardware:
     """Type, if it has one, and number of the GPUs in its generic resources."""
     state: str = ""
     """State and flags: ``IDLE+DRAIN``."""
+    features: str = ""
+    """Those that jobs can request: ``icelake,hdr``."""
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What nodes of one kind have in common."""
+        return self.cpus, self.sockets, self.threads_per_core, *self.gpus
 
     @property
     def gpu_count(self) -> int:
@@ -90,6 +97,7 @@ def parse_hardware(text: str) -> tuple[Hardware, ...]:
                 numbers.whole(value_of(part, "ThreadsPerCore")),
                 _gpus(value_of(part, "Gres")),
                 value_of(part, "State"),
+                value_of(part, "AvailableFeatures"),
             )
         )
     if not nodes:

@@ -2,13 +2,13 @@
 """The switches of a fleet, from Slurm's ``topology.conf`` or ``topology.yaml``.
 
 Only the lowest level counts: the leaf switch of a node, or its block. Nodes of one leaf reach each
-other without an uplink.
+other without an uplink. Lines such as ``Kind=older Nodes=n[1-40]`` add kinds of hardware.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,15 @@ import yaml
 
 from busbar.boundary import read_text
 from busbar.errors import BusbarError
-from busbar.slurm.hostlist import expand
+from busbar.slurm.hostlist import expand, fold
+from busbar.slurm.nodes import Hardware
 from busbar.words import grouped
 
 _MOST_BYTES = 1 << 26
 _WORD = re.compile(r"(?<![A-Za-z])(?P<key>[A-Za-z]++)=(?P<value>\S+)")
 _LEAF = re.compile(r"(?:SwitchName=\S+ Level=0|BlockName=\S+) .*\bNodes=[^(\s]")
+_KIND = re.compile(r"^Kind=(?P<kind>\S+) Nodes=(?P<nodes>\S+)$", re.MULTILINE)
+"""Of Busbar: Slurm's file has no such line."""
 _HINT = "see topology.conf(5) and topology.yaml(5) of Slurm"
 
 
@@ -32,16 +35,20 @@ class SwitchTopology:
 
     leaf_of: Mapping[str, str] = field(default_factory=dict)
     """Name of the leaf switch or block by node; a node that is not in it is on no known leaf."""
-
-    @property
-    def leaves(self) -> dict[str, list[str]]:
-        """The nodes of each leaf."""
-        return grouped((leaf, node) for node, leaf in self.leaf_of.items())
+    kind_of: Mapping[str, str] = field(default_factory=dict)
+    """Kind of hardware by node, such as an older generation, as far as it is known."""
 
 
 def leaf_switches_in(text: str) -> str:
     """Return the lines of ``scontrol show topology`` for leaf switches and blocks."""
     return "".join(f"{line}\n" for line in text.splitlines() if _LEAF.match(line.strip()))
+
+
+def kinds_in(nodes: Iterable[Hardware]) -> str:
+    """Return a line of `Kind` and `Nodes` for each kind of nodes; none if all are alike."""
+    kinds = grouped(((*node.kind, node.features), node.name) for node in nodes)
+    lines = [f"Kind={n} Nodes={fold(names)}\n" for n, names in enumerate(kinds.values(), 1)]
+    return "".join(lines) if len(lines) > 1 else ""
 
 
 def read_topology(path: Path) -> SwitchTopology:
@@ -52,14 +59,17 @@ def read_topology(path: Path) -> SwitchTopology:
         what = getattr(error, "strerror", None) or "is not a text file"
         raise BusbarError(what, where=str(path), hint=_HINT) from error
     is_yaml = path.suffix in (".yaml", ".yml")
+    kinds = [(match["kind"], match["nodes"]) for match in _KIND.finditer(text)]
+    kind_of = {node: kind for kind, nodes in kinds for node in expand(nodes, str(path))}
+    text = _KIND.sub("", text)
     leaf_of: dict[str, str] = {}
     for leaf, nodes, where in _of_yaml(text, path) if is_yaml else _of_conf(text, path):
         for node in expand(nodes, where):
             # A node with several NICs may be on several leaves; the first one stands for it.
             leaf_of.setdefault(node, leaf)
-    if not leaf_of:
+    if not (leaf_of or kind_of):
         raise BusbarError("names no switch or block with nodes", where=str(path), hint=_HINT)
-    return SwitchTopology(leaf_of)
+    return SwitchTopology(leaf_of, kind_of)
 
 
 def _of_conf(text: str, path: Path) -> Iterator[tuple[str, str, str]]:

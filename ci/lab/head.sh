@@ -11,7 +11,9 @@ hostname head
 mount -t tmpfs tmpfs /run
 mount --bind "$dir/hosts" /etc/hosts
 if [[ -e $dir/slurm ]]; then # another Slurm takes the place of the installed one, in this namespace
-    for program in "$dir"/slurm/bin/*; do mount --bind "$program" "$(readlink -f "$(command -v "${program##*/}")")"; done
+    for program in "$dir"/slurm/bin/*; do # scrontab has none to replace: Debian 12 lacks it
+        ! place=$(command -v "${program##*/}") || mount --bind "$program" "$(readlink -f "$place")"
+    done
 fi
 ip link set lo up
 ip link add switch type bridge

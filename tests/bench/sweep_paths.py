@@ -48,7 +48,8 @@ class Paths:
     """Size of normal noise, without any other disturbance; 0 for all disturbances."""
     faults: bool = True
     old: str = ""
-    """Where older nodes are, which have 80 % of the rate: ``leaf``, ``node`` or nowhere."""
+    """Where older nodes are, which have 80 % of the rate: ``leaf``, ``node``, ``kind`` (as
+    ``node``, and Slurm knows which) or nowhere."""
     share: float = 0.25
     """Share of the older nodes."""
     rounds: int = 8
@@ -101,10 +102,13 @@ class _Fleet:
         rack = 1 + draw.normal(0, 0.007 * scatter, self.leaves)
         rack[draw.random(self.leaves) < 0.15 * scatter] *= 0.97
         self.node *= rack[self.leaf]
+        old = np.zeros(case.nodes, bool)
         if case.old:
             of = self.leaves if case.old == "leaf" else case.nodes
             old = np.isin(np.arange(of), draw.permutation(of)[: round(case.share * of)])
-            self.node[old[self.leaf] if case.old == "leaf" else old] *= _OLD
+            old = old[self.leaf] if case.old == "leaf" else old
+            self.node[old] *= _OLD
+        self.old = old
         self.send = np.repeat(self.node[:, None], case.rails, 1)
         self.receive = self.send.copy()
         self.up = sizes / case.over * (case.rails if case.shared else 1)
@@ -140,7 +144,9 @@ class _Fleet:
     @property
     def topology(self) -> SwitchTopology:
         """What Slurm knows."""
-        return SwitchTopology({n: f"leaf{self.leaf[at]}" for at, n in enumerate(self.names)})
+        kinds = {n: str(self.old[at]) for at, n in enumerate(self.names)}
+        leaves = {n: f"leaf{self.leaf[at]}" for at, n in enumerate(self.names)}
+        return SwitchTopology(leaves, kinds if self.case.old == "kind" else {})
 
     def measure(self, plan: Sequence[PlannedPair]) -> None:
         """Measure all rounds of a plan."""
@@ -292,6 +298,7 @@ CASES: dict[str, Paths] = {
     "2:1, one rail, 3 % normal noise": replace(FULL, over=2, rails=1, gaussian=0.03),
     "1.5:1, older leaves": replace(FULL, over=1.5, old="leaf"),
     "1.5:1, older nodes": replace(FULL, over=1.5, old="node"),
+    "1.5:1, older nodes, known": replace(FULL, over=1.5, old="kind"),
     "2:1, no faults": replace(FULL, over=2, faults=False),
     "non-blocking, no faults, limit": replace(FULL, faults=False, limit=True),
     "1.5:1, 64 nodes on leaves of 16": replace(FULL, nodes=64, leaf_size=16, over=1.5),

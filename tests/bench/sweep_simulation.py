@@ -18,6 +18,7 @@ from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair, Results, read_r
 from busbar.cluster.sweep.second_pass import plan_suspects
 from busbar.slurm.hostlist import natural
 from busbar.slurm.topology import SwitchTopology
+from busbar.words import grouped
 
 from .fleet_model import FaultKind, Fleet, Noise
 
@@ -113,7 +114,7 @@ def _with_faults(
     random = Random(f"faults {scenario.seed}")  # noqa: S311
     share = 1 - scenario.slowdown
     fleet = replace(fleet, noise=scenario.noise, tail=scenario.tail)
-    leaves = fleet.topology.leaves
+    leaves = grouped((leaf, node) for node, leaf in fleet.topology.leaf_of.items())
     places = {"uplink": len(leaves), "link": len(first)}.get(scenario.kind, len(fleet.nodes))
     if scenario.slow_leaf:
         places -= {"uplink": 1, "link": len(first)}.get(scenario.kind, scenario.leaf_size)

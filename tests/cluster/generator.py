@@ -60,11 +60,12 @@ def found(
     rows: Iterable[Row],
     leaves: dict[str, str] | None = None,
     least: float | None = None,
+    kinds: dict[str, str] | None = None,
 ) -> Analysis:
     results = Results(tuple(map(result_row, rows)))
     nics = {row.nic for row in results.rows}
     limits = {nic: Least(least, "test") for nic in nics} if least else {}
-    return analyse(results, SwitchTopology(leaves or {}), limits)
+    return analyse(results, SwitchTopology(leaves or {}, kinds or {}), limits)
 
 
 def ids(analysis: Analysis) -> list[tuple[str, str]]:

@@ -445,3 +445,21 @@ def test_nodes_of_an_older_leaf_are_compared_with_each_other() -> None:
         analysis = found(rows, leaves)
         assert (seed, ids(analysis)) == (seed, [("node", "n100"), ("node", "n20")])
         assert any("another kind" in note for note in analysis.notes)
+
+
+def test_older_nodes_on_all_leaves_hide_no_fault_if_slurm_knows_them() -> None:
+    """A newer node that is as slow as an older one, and an older one that is slow."""
+    leaves = {node: f"s{n // 16}" for n, node in enumerate(names(128))}
+    kinds = {node: "older" if n % 4 == 3 else "newer" for n, node in enumerate(names(128))}
+    rate = slower({node: 0.8 for node in kinds if kinds[node] == "older"} | {"n101": 0.78})
+    named = []
+    for seed, known in product(SEEDS, (kinds, None)):
+        noise = gaussian(seed)
+        rows = measured(planned_rows(leaves, 8, seed), rate, noise)
+        for _ in range(2):
+            rows += measured(again(found(rows, leaves, kinds=known)), rate, noise)
+        accused = ids(found(rows, leaves, kinds=known))
+        named += accused if known else []
+        assert known or (seed, accused) == (seed, [])
+    assert {*named} == {("node", "n101")}
+    assert len(named) > len(SEEDS) / 2

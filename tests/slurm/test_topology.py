@@ -3,13 +3,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from busbar.errors import BusbarError
 from busbar.slurm.hostlist import expand, fold
-from busbar.slurm.topology import leaf_switches_in, read_topology
+from busbar.slurm.nodes import Hardware
+from busbar.slurm.topology import kinds_in, leaf_switches_in, read_topology
 from tests.cases import cases
 
 TREE = {"a1": "s1", "a2": "s1", "b1": "s2", "b3": "s2"}
@@ -104,5 +106,17 @@ def test_only_leaf_switches_and_blocks_of_slurm_count(tmp_path: Path) -> None:
     )
     file = tmp_path / "topology.conf"
     file.write_text(leaf_switches_in(shown))
-    assert set(read_topology(file).leaves) == {"leaf1", "leaf2"}
+    assert set(read_topology(file).leaf_of.values()) == {"leaf1", "leaf2"}
     assert not leaf_switches_in("")
+
+
+def test_kinds_of_hardware_are_kept_beside_the_leaves(tmp_path: Path) -> None:
+    nodes = [Hardware(f"n{n}", 8 * (n < 4), ("a",), features="hdr") for n in range(1, 9)]
+    file = tmp_path / "topology.conf"
+    file.write_text("SwitchName=leaf1 Nodes=n[1-8]\n" + kinds_in(nodes))
+    topology = read_topology(file)
+    assert {*topology.leaf_of.values()} == {"leaf1"}
+    assert topology.kind_of == {f"n{n}": "1" if n < 4 else "2" for n in range(1, 9)}
+    assert kinds_in(nodes[:3]) == ""
+    file.write_text(kinds_in([nodes[0], replace(nodes[0], name="m", features="ndr")]))
+    assert read_topology(file).kind_of == {"n1": "1", "m": "2"}

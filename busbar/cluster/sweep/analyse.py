@@ -22,7 +22,9 @@ import numpy as np
 
 from busbar.cluster.sweep.accusation import Accusation
 from busbar.cluster.sweep.judge_pairs import Judge, JudgedPairs, Least
+from busbar.cluster.sweep.localise import Ints
 from busbar.cluster.sweep.loss import lossy, with_loss
+from busbar.cluster.sweep.paths import MINORITY
 from busbar.cluster.sweep.readings import Readings, readings
 from busbar.cluster.sweep.rows import MeasuredPair, Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
@@ -123,19 +125,22 @@ class _Analyser:
         self._readings = measured
         self._alike = -math.log1p(-tolerance) / 2
         self._names = measured.nodes
-        numbers: dict[str, int] = {}
-        for node in self._names:
-            if leaf := topology.leaf_of.get(node):
-                numbers.setdefault(leaf, len(numbers))
-        self._leaf_names = tuple(numbers)
-        self._leaf = np.array(
-            [numbers.get(topology.leaf_of.get(node, ""), -1) for node in self._names]
-        )
+        self._leaf_names, self._leaf = self._numbered(topology.leaf_of)
+        _, kind = self._numbered(topology.kind_of)
+        large = np.bincount(kind + 1)[kind + 1] > MINORITY * len(kind)
+        self._kind = np.where(large, kind, -1)
         ends = [np.union1d(pairs.a, pairs.b) for pairs in measured.measured.values()]
-        judge = Judge(self._leaf, tolerance, max(1, sum(map(len, ends))))
+        judge = Judge(self._leaf, self._kind, tolerance, max(1, sum(map(len, ends))))
         self._judged = {
             nic: judge.judge(pairs, least.get(nic)) for nic, pairs in measured.measured.items()
         }
+
+    def _numbered(self, groups: Mapping[str, str]) -> tuple[tuple[str, ...], Ints]:
+        """Return the groups of nodes, and the number of its group for each node; -1 for none."""
+        names = tuple(dict.fromkeys(groups[node] for node in self._names if node in groups))
+        numbers = {name: number for number, name in enumerate(names)}
+        of = [numbers.get(groups.get(node, ""), -1) for node in self._names]
+        return names, np.array(of, np.int64)
 
     def analysis(self, results: Results, planned: int | None) -> Analysis:
         """Put the findings of all NICs together."""
@@ -310,7 +315,8 @@ class _Analyser:
             for pairs in self._readings.measured.values()
             for pair in zip(pairs.a.tolist(), pairs.b.tolist(), strict=True)
         ]
-        chosen = pairs_of_suspects(sorted(suspects - accused), good, self._leaf.tolist(), met)
+        near = np.where(self._leaf < 0, -1, self._leaf * (1 + len(self._names)) + self._kind + 1)
+        chosen = pairs_of_suspects(sorted(suspects - accused), good, near.tolist(), met)
         links = self._suspect_links(bad) * REPEATS
         return [SuspectPair(self._names[a], self._names[b]) for a, b in [*chosen, *links]]
 

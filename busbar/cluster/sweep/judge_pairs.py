@@ -102,6 +102,8 @@ class Judge:
 
     leaf: Ints
     """Number of the leaf of each node; -1 if it is not known."""
+    kind: Ints
+    """The same for its kind of hardware, if that is a large share of the nodes."""
     tolerance: float
     """How much slower than the fleet a healthy node may be."""
     tests: int
@@ -113,7 +115,7 @@ class Judge:
         known = (self.leaf[pairs.a] >= 0) & (self.leaf[pairs.b] >= 0)
         crossing = known & (self.leaf[pairs.a] != self.leaf[pairs.b])
         cut = math.log1p(-self.tolerance)
-        paths = model(pairs, crossing, self.leaf, cut)
+        paths = model(pairs, crossing, self.leaf, self.kind, cut)
         masks = crossing, paths.crowded, paths.shows_ends(cut)
         rest = np.ones(len(pairs), bool)
         if least:
@@ -179,10 +181,10 @@ class Judge:
         ):
             mine = touching(pairs, one.crossing, self.leaf, uplink)
             explained |= mine
-            inner = np.isin(self.leaf[pairs.a], uplink.leaves) & ~one.crossing
+            inner = np.isin(self.leaf[pairs.a], uplink) & ~one.crossing
             others = one.crossing & ~mine
             text = evidence.of_uplink(pairs, mine, inner, others, one.expected)
-            found.uplinks.setdefault(uplink.leaves, text)
+            found.uplinks.setdefault(uplink, text)
         return explained
 
     def _add_links(

@@ -5,7 +5,8 @@ A pair is as fast as the slowest part of its path: the NICs of both ends, or, ac
 share of the uplinks. The terms are estimated together from all pairs:
 
 - **generation**: older nodes may be slower than newer ones. Node scores that form two groups, each
-  too large for a fault, are two generations; if most of a leaf is of one, all of it is.
+  too large for a fault, are two generations; if most of a leaf is of one, all of it is. Kinds of
+  hardware that Slurm knows, and that differ, are generations at once.
 - **rate** of each pair of generations inside leaves, and across them: other jobs disturb whole
   rounds, so a round that most of the fleet took part in has its own. The first estimate is the
   upper quartile, which a minority of slow nodes does not lower; then it is the median of the pairs
@@ -19,6 +20,7 @@ slow than that: such readings judge uplinks and no nodes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,11 +71,14 @@ class Paths:
         return self.rates >= self.ends + cut / 2
 
 
-def model(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Paths:
+def model(pairs: Pairs, crossing: Bools, leaf: Ints, kind: Ints, cut: float) -> Paths:
     """Estimate all terms from the readings of one kind."""
     first = np.zeros(len(pairs), bool)  # a second pass repeats slow links
     first[np.unique(links_of(pairs), return_index=True)[1]] = True
-    generation = _generations(pairs, crossing, leaf, cut)
+    inside = pairs.where(~crossing)
+    generation = _of_kinds(inside, kind, cut)
+    if generation is None:
+        generation = _generations(inside, leaf, cut)
     some = int(generation.max()) + 1
     low = np.minimum(generation[pairs.a], generation[pairs.b])
     high = np.maximum(generation[pairs.a], generation[pairs.b])
@@ -95,9 +100,9 @@ def model(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Paths:
     ends = rates
     for repeat in range(_REPEATS + 1):
         ends = _of_ends(rates, kinds == inner, generation, low, high)
-        for kind in np.unique(kinds[thin]).tolist():
-            mine = thin & (kinds == kind)
-            share = np.median(rates[(kinds == kind) & ~thin])
+        for one in np.unique(kinds[thin]).tolist():
+            mine = thin & (kinds == one)
+            share = np.median(rates[(kinds == one) & ~thin])
             rates[mine] = np.minimum(ends[mine], share - np.log(load[mine]))
         if repeat == _REPEATS:
             break
@@ -135,9 +140,28 @@ def _load(pairs: Pairs, crossing: Bools, leaf: Ints) -> Floats:
     return np.where(crossing, found, 0.0)
 
 
-def _generations(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) -> Ints:
+def _of_kinds(pairs: Pairs, kind: Ints, cut: float) -> Ints | None:
+    """Return the generation of each end by its kind of hardware, the slowest first.
+
+    None if all kinds are as fast, or too many nodes are slower than their kind. Pairs of one kind
+    inside leaves show it. What is of no known kind counts as of the slowest.
+    """
+    same = (kind[pairs.a] >= 0) & (kind[pairs.a] == kind[pairs.b])
+    score, _ = scores(pairs.where(same).once())
+    known = np.isfinite(score)
+    middles = {one: np.median(score[known & (kind == one)]) for one in np.unique(kind[known])}
+    found, slow, number, last = np.zeros(len(kind), np.int64), 0, 0, math.inf
+    for one, middle in sorted(middles.items(), key=lambda each: float(each[1])):
+        number += bool(middle - last > -cut / 2)
+        last = middle
+        found[kind == one] = number
+        slow += int((score[known & (kind == one)] < middle + cut).sum())
+    return found if number and slow <= _MOST_ODD * known.sum() else None
+
+
+def _generations(pairs: Pairs, leaf: Ints, cut: float) -> Ints:
     """Return the generation of each end by its pairs inside leaves, the slowest first."""
-    score, readings = scores(pairs.where(~crossing).once())
+    score, readings = scores(pairs.once())
     known = np.isfinite(score)
     # On leaves of two, both ends have the same reading, which hides how far readings scatter.
     nearest = -cut / 2 if (readings > 1).any() else -_UNSURE * cut

@@ -33,6 +33,7 @@ def pairs_of_suspects(
 ) -> Iterator[tuple[int, int]]:
     """Yield each suspect with good nodes: of its leaf, not yet met and rarely used, if possible.
 
+    ``leaf`` tells different kinds of nodes on one leaf apart: a slower partner would hide a fault.
     A leaf with few good nodes for many suspects would need a round for each. Without good nodes
     the suspects meet their earlier partners again.
     """

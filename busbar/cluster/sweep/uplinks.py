@@ -8,7 +8,7 @@ disturbed the leaf in one round. A leaf is judged over its rounds as a node is o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -33,11 +33,8 @@ _LEAST_PAIRS = 2  # method: crossing pairs of a leaf in a round, so that it is n
 _HALF = 0.5  # lab: by how much less inner pairs must be slow than crossing ones (logarithms)
 
 
-@dataclass(frozen=True)
-class Uplink:
-    """The slow uplinks of a leaf, or the path between the only two leaves."""
-
-    leaves: tuple[int, ...]
+Uplink: TypeAlias = tuple[int, ...]
+"""The leaf whose uplinks are slow, or the only two leaves, which have one path between them."""
 
 
 def slow_uplinks(
@@ -74,7 +71,7 @@ def slow_uplinks(
         farthest = min(cut, float(np.median(found[healthy])) - distance)
     null = np.sort(rates[healthy[ends]])
     return [
-        Uplink((one,))
+        (one,)
         for one in np.flatnonzero(slow & (rounds >= FEWEST) & (found < farthest)).tolist()
         if total * chance_of(rates[ends == one], null) < ALPHA
     ]
@@ -83,13 +80,13 @@ def slow_uplinks(
 def _together(leaves: list[int], total: int) -> list[Uplink]:
     """Return the uplinks if no leaf has good ones: of two leaves nobody can say whose they are."""
     if total == PATH:
-        return [Uplink((leaves[0], leaves[1]))] if len(leaves) == PATH else []
-    return [Uplink((one,)) for one in leaves]
+        return [(leaves[0], leaves[1])] if len(leaves) == PATH else []
+    return [(one,) for one in leaves]
 
 
 def touching(pairs: Pairs, crossing: Bools, leaf: Ints, uplink: Uplink) -> Bools:
     """Return which readings crossed an uplink."""
-    ours = np.isin(leaf, uplink.leaves)
+    ours = np.isin(leaf, uplink)
     return crossing & (ours[pairs.a] | ours[pairs.b])
 
 
