@@ -31,8 +31,8 @@ from typing import Any, NamedTuple
 
 # What is changed, and the tests that have to notice.
 TARGETS = {
-    "busbar/engine": "tests/engine,tests/reframe,tests/replay,tests/explain,tests/test_judge.py",
-    "busbar/expect": "tests/expect",
+    "busbar/engine": "tests/engine,tests/reframe,tests/replay,tests/explain,tests/test_screen.py",
+    "busbar/expect": "tests/expect,tests/site/test_site_lint.py",
     "busbar/cluster/sweep": "tests/cluster",
     "busbar/history": "tests/history,tests/report",
 }

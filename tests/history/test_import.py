@@ -17,11 +17,13 @@ from busbar.check.document import document_of
 from busbar.check.snapshot import read
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
+from busbar.history.interval import Ratio
 from busbar.history.json_lines import parse
-from busbar.history.model import NightSeries
+from busbar.history.model import Change, HistoryBounds, HistoryKey, NightSeries
 from busbar.history.provenance import flat
 from busbar.history.read import history, read_series
 from busbar.history.record import metric_of
+from busbar.history.reframe import bounds
 from busbar.verdict import Verdict
 from tests.cases import cases
 from tests.said import Command
@@ -74,6 +76,39 @@ def test_system_is_another_name_of_site() -> None:
     row = {name: value for name, value in LINE.items() if name != "site"}
     (record,) = parse([json.dumps({**row, "system": "beta", "unknown": [1]})])
     assert record.site == "beta"
+
+
+@cases(
+    ("given", "stored"),
+    [
+        ((100.0, -0.25, 0.5), HistoryBounds(75.0, 100.0, 150.0)),
+        ((100.0, -0.25, None), HistoryBounds(75.0, 100.0)),
+        ((0, -0.25, 0.5), HistoryBounds()),
+        (("100", -0.25, 0.5), HistoryBounds()),
+    ],
+)
+def test_the_reference_of_reframe_becomes_a_band(given: Any, stored: HistoryBounds) -> None:
+    assert bounds(*given) == stored
+
+
+@cases(
+    ("unit", "after", "band", "below"),
+    [
+        ("GB/s", 9.0, HistoryBounds(10.0), True),
+        ("GB/s", 11.0, HistoryBounds(10.0), False),
+        ("GB/s", 1.0, HistoryBounds(high=0.5), False),
+        ("us", 9.0, HistoryBounds(high=8.0), True),
+        ("us", 7.0, HistoryBounds(high=8.0), False),
+        ("us", 9.0, HistoryBounds(low=10.0), False),
+    ],
+)
+def test_a_change_leaves_the_band(
+    unit: str, after: float, band: HistoryBounds, below: bool
+) -> None:
+    key = HistoryKey("s", "p", "n1", "c", "m", unit)
+    night = dict.fromkeys(("since", "last_before", "found", "before", "score"), 1.0)
+    change = Change(key=key, after=after, ratio=Ratio(1.0), worse=True, bounds=band, **night)
+    assert change.below_band is below
 
 
 def nested(depth: int) -> str:

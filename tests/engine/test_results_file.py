@@ -23,6 +23,20 @@ LEFT = Outcome("x", "ucx-1.14", (ROW,), "gpu", "spack", "spack")
 SITE: Any = None
 
 
+@cases(
+    ("more", "band", "share"),
+    [
+        ({"low": 40.0, "high": 60.0, "limit": 100.0, "gb_per_s": 50.0}, "40 .. 60", 0.5),
+        ({"low": 40.0, "gb_per_s": 50.0}, "", None),
+        ({"gb_per_s": None, "us": 5.0, "limit": 100.0}, "", None),
+        ({"metric": "latency", "us": 5.0, "low": 1e-9, "high": 7.0}, "up to 7", None),
+    ],
+)
+def test_band_and_share_of_the_limit(more: dict[str, Any], band: str, share: float) -> None:
+    row = replace(ROW, **more)
+    assert (row.band_text, row.share_of_limit) == (band, share)
+
+
 def read(directory: Path, text: str, digest: str | None = None) -> Outcome:
     file = directory / "results.json"
     file.write_text(text)
