@@ -10,6 +10,7 @@ from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.explain.page import examples
 from busbar.verdict import Verdict
+from tests.cases import some
 from tests.files import read_table
 
 from .outputs import BANNER, HOST_BANNER, ids, run, verdict
@@ -59,9 +60,10 @@ def test_a_fatal_message_after_a_pass_is_no_pass() -> None:
         if cause not in MAY_PASS and not any(each in text for each in NOTICES)
     ]
     assert len(fatal) > 800
-    passing = [text for text in fatal if passes(GOOD + text)]
+    tried = some(fatal, 3)
+    passing = [text for text in tried if passes(GOOD + text)]
     assert [text for text in passing if fails_alone(text)] == []
-    assert len(passing) < 50
+    assert len(passing) < len(tried) / 16
 
 
 def test_recorded_runs_that_end_badly() -> None:

@@ -20,16 +20,8 @@ from .test_broken import BROKEN, IN_CHILDREN
 from .test_state import OLD, XID, kmsg
 
 UPTIME_S = 1e6
-DEAD = (
-    *("nvidia-smi hangs", "nvidia-smi fails", "nvidia-smi prints nothing"),
-    *("nvidia-smi prints something else", "nvidia-smi prints half a report"),
-    *("nvidia-smi crashes", "nvidia-smi is not a program", "nvidia-smi floods"),
-    *("nvidia-smi is missing", "the links are not listed", "sysfs hangs"),
-    *("the driver crashes the reader", "a mount hangs", "a mount is stale"),
-    *("a mount has lost its disk", "a mount has lost its server", "a mount is of another user"),
-    *("nvidia-smi finds no GPU", "nvidia-smi finds no driver", "nvidia-smi has no handle"),
-    "nvidia-smi lacks a library",
-)
+_NO_ANSWER = ("nvidia-smi", "a mount", "sysfs hangs", "the links", "the driver")
+DEAD = [name for name in BROKEN if name.startswith(_NO_ANSWER)]
 Look = Callable[..., GateDocument]
 
 
