@@ -17,7 +17,7 @@ from busbar.engine.collect import read
 from busbar.engine.identify import named_operation
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Reading
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, file_error
 from busbar.history import json_lines, reframe
 from busbar.history.read import SESSION
 from busbar.history.record import HistoryRecord, Measured, measured
@@ -72,14 +72,11 @@ def import_file(store: HistoryStore, path: Path, place: ImportPlace) -> Imported
     Raises ``BusbarError`` for a file that is not of a known kind, or has an error.
     """
     try:
-        kind, source, records = _parsed(path, place)
-        if source.startswith((SESSION, _OUTPUT)) and store.has(source):
-            return Imported(str(path), kind, 0)
-        return Imported(str(path), kind, store.add(source, path.name, records))
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be read: {error.strerror or error}", where=str(path), hint="name a text file"
-        ) from error
+        with file_error("cannot be read", path, "name a text file"):
+            kind, source, records = _parsed(path, place)
+            if source.startswith((SESSION, _OUTPUT)) and store.has(source):
+                return Imported(str(path), kind, 0)
+            return Imported(str(path), kind, store.add(source, path.name, records))
     except ValueError as error:
         raise BusbarError(
             f"cannot be imported: {error}",
