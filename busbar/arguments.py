@@ -11,6 +11,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from inspect import cleandoc
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -116,9 +117,11 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=_Help, **settings)
+        self._words: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Refuse unknown options here, where the known ones are known."""
+        self._words = [*(args or ())]
         # First, as argparse takes the value of an unknown option for an argument.
         unknown = [] if self._subparsers else [*filter(self._is_unknown, args or ())]
         if not unknown:
@@ -145,6 +148,10 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Print ``message`` as one line, and exit with status 2."""
         see = "" if "did you mean" in message else f"; see {self.prog} --help"
+        if message.endswith("expected one argument"):  # --bytes -16M
+            names = message.split()[1].rstrip(":").split("/")
+            after = [b for a, b in pairwise(self._words) if a in names and b.startswith("-")]
+            message += f", not the option {after[0]!r}" if after else ""
         if message.endswith("required: --site") or "IMAGE, --site" in message:
             see = "; busbar site list prints the sites"
         self.exit(2, f"{self.prog}: error: {one_line(message)}{see}\n")

@@ -75,4 +75,4 @@ def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
 
 def _plain(word: str) -> str:
     """Return what people remember of a name: not its case, hyphens and underscores."""
-    return re.sub(r"(?<=\w)[-_. ]", "", word.casefold())
+    return re.sub(r"^-+|(?<=\w)[-_. ]", "", word.casefold())

@@ -69,6 +69,10 @@ def load_json(text: str | bytes, *, once: bool = False) -> Any:
         if isinstance(text, bytes):
             text = text.decode(json.detect_encoding(text), "surrogatepass")
         return _decoder(once).decode(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            raise ValueError(f"text after a JSON value, in line {error.lineno}") from error
+        raise
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
 
