@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from busbar.engine.reading import Cause
@@ -10,15 +11,20 @@ from busbar.job.evidence import LIMIT, LiveJob, cause
 from busbar.job.sample import LiveRank, cpus_of
 from busbar.words import grouped
 
-_FREEZERS = ("__refrigerator", "do_freezer_trap")
-"""Functions of the kernel in which processes of frozen control groups wait, version 1 and 2."""
+_FROZEN = re.compile(
+    "[DS]+ (?:__refrigerator|do_freezer_trap)"
+    "|D+ (?:hrtimer_nanosleep|futex_.*|do_sys_poll|do_poll.*|poll_schedule_.*|do_select|ep_poll"
+    "|do_epoll_wait|do_wait|(?:anon_)?pipe_read|wait_woken)"
+)
+"""States and function of the kernel of a frozen process: one that sleeps is in state S else."""
 
 
 def stopped(job: LiveJob) -> Iterator[Cause]:
     """A signal, a debugger or a control group stopped a rank."""
     by = {"T": "stopped by a signal", "t": "held by a debugger"}
     rows = [(by.get(r.main.states[:1], ""), r) for r in job.ranks if len({*r.main.states}) == 1]
-    rows += [("frozen by its control group", r) for r in job.ranks if r.main.wchan in _FREEZERS]
+    frozen = [r for r in job.ranks if _FROZEN.fullmatch(f"{r.main.states} {r.main.wchan}")]
+    rows += [("frozen by its control group", rank) for rank in frozen]
     for why, found in grouped(row for row in rows if row[0]).items():
         are, state = "is" if len(found) == 1 else "are", found[0].main.states[:1]
         yield cause("stopped", found, are=are, why=why, state=state)

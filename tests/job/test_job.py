@@ -117,6 +117,8 @@ def others(**fields: Any) -> list[Process]:
         ("rank-stopped", {"state": "T"}, {}, [2]),
         ("rank-stopped", {"state": "t"}, {"state": "R"}, [2]),
         ("rank-stopped", {"state": "D", "wchan": "__refrigerator"}, {}, [2]),
+        ("rank-stopped", {"state": "D", "wchan": "hrtimer_nanosleep"}, {}, [2]),
+        ("storage-stalled", {"state": "D", "wchan": "rpc_wait_bit_killable"}, {}, [2]),
         ("cpu-quota", {"cut": {"/sys/fs/cgroup/a": (0.2, 0.8)}}, {}, [2]),
         ("cannot-write", {"files": FULL}, {}, [2]),
         ("cpu-busy", {"wait": 0.4, "allowed": "5"}, {}, [2]),
