@@ -7,16 +7,11 @@ import re
 from collections.abc import Iterator
 
 from busbar.engine.reading import Cause
-from busbar.job.evidence import LIMIT, LiveJob, cause
+from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause
 from busbar.job.sample import LiveRank, cpus_of
 from busbar.words import grouped
 
-_FROZEN = re.compile(
-    "[DS]+ (?:__refrigerator|do_freezer_trap)"
-    "|D+ (?:hrtimer_nanosleep|futex_.*|do_sys_poll|do_poll.*|poll_schedule_.*|do_select|ep_poll"
-    "|do_epoll_wait|do_wait|(?:anon_)?pipe_read|wait_woken)"
-)
-"""States and function of the kernel of a frozen process: one that sleeps is in state S else."""
+_FROZEN = re.compile(TABLE["frozen"])
 
 
 def stopped(job: LiveJob) -> Iterator[Cause]:
