@@ -168,8 +168,7 @@ def _explanation(
         files=tuple(facts.files),
         tool=facts.tool or next(iter(facts.reports), "") or _library(facts),
         step=facts.step,
-        version=facts.version
-        or (None if facts.tool else next(facts.values("nccl.version", "version"), None)),
+        version=facts.version or (None if facts.tool else next(versions, None)),
         ranks=ranks,
         nodes=nodes,
         readings=tuple(facts.readings),
