@@ -295,14 +295,11 @@ def _references(site: Site) -> Iterator[Violation]:
     choices = {"harness": harnesses(site), "profile": profiles(site)}
     for index, reference in enumerate(site.references):
         key: Key = ("references", index)
-        unknown = [
-            (name, names)
-            for name, names in choices.items()
-            if getattr(reference, name) not in (None, *names)
-        ]
-        for name, names in unknown:
-            rule = f"unknown {name} {getattr(reference, name)!r}"
-            yield (*key, name), rule, f"known: {', '.join(names) or 'none'}"
+        stated = {name: getattr(reference, name) for name in choices}
+        unknown = [name for name in choices if stated[name] not in (None, *choices[name])]
+        for name in unknown:
+            hint = f"known: {', '.join(choices[name]) or 'none'}"
+            yield (*key, name), f"unknown {name} {stated[name]!r}", hint
         if not unknown:
             yield from _reading(site, reference, key)
 

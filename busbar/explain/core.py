@@ -152,9 +152,8 @@ def _explanation(
     partial = missing_sizes(context) or facts.not_kept or facts.runs_dropped_from
     partial = partial or of_another_program(context)
     if outcome is Verdict.PASS and verdict is None and partial:
-        outcome = (
-            Verdict.UNJUDGED
-        )  # what was not read can be worse; the largest sizes show the rate
+        # What was not read can be worse; the largest sizes show the rate.
+        outcome = Verdict.UNJUDGED
     if judgement.waived and not outcome.is_problem:
         notes.append(_waived(judgement.waived[0]))
     if not judgement.banded and facts.readings and judgement.judged:
@@ -233,7 +232,7 @@ def _operation(facts: JobOutput, ranks: int | None) -> tuple[str | None, list[No
     if not fits:
         return None, []
     inferred = "reduce_scatter" if "reduce_scatter" in fits else sorted(fits)[0]
-    choice = inferred if len(fits) == 1 else f"{' or '.join(sorted(fits))}"
+    choice = " or ".join(sorted(fits))
     row = next(e for r, e in reversed(rows_of(facts)) if r.count)
     if named:
         lines = (row,) if named[1] is None else (named[1], row)
