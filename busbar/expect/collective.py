@@ -32,7 +32,8 @@ _LARGE = 1 << 33
 """Bytes of a question without a size."""
 _MOST_BYTES = 1 << 36
 _MOST = 0.98
-"""Of the limit: protocols of links take the rest."""
+"""Of the limit that the best run reaches, as protocols of links take the rest; and of the best run
+that a typical one reaches."""
 _SHOWN = 5
 """Systems that a source names."""
 
@@ -138,12 +139,12 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
     proof: Proof = proven(site, setting.gpus, band) if band else "none"
     if band is None and not best.outside and site.proof != "none":
         proof = "replay"  # by a reference of the site, or a reading behind the model
-    typical = min(best.typical, _MOST * most.gb_per_s)
+    typical = min(best.typical, _MOST**2 * most.gb_per_s)
     expected = Expectation(
         limit=most.gb_per_s,
         low=typical * best.low,
         typical=typical,
-        high=min(typical * best.high, most.gb_per_s),
+        high=min(typical * best.high, _MOST * most.gb_per_s),
         path=(*path, f"with {settings_of(band)}") if band and band.when else path,
         sources=(*sources, *best.sources),
         proof=proof,
@@ -226,12 +227,11 @@ def _ways(setting: _Setting) -> list[Way]:
 
 def _of_model(setting: _Setting) -> list[Candidate]:
     """Return what the model says; it is of any harness, and of the best protocol."""
-    question = setting.question
+    question, fabric = setting.question, setting.site.fabric
     known = question.nbytes is None or question.nbytes <= _MOST_BYTES
     if question.protocol not in (None, "simple") or not known:
         return []
     model, found = fitted(), []
-    fabric = setting.site.fabric
     over = fabric.oversubscription if fabric else 1
     for way in _ways(setting):
         width = model.width(way)

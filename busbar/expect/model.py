@@ -31,7 +31,7 @@ RAMP = 0.7
 published series from 1 MiB to 16 GiB gives 0.6 to 0.75 (tests/expect/test_model.py)."""
 WIDTH = 2.25
 """Standard deviations from typical to either end of a band. Systems have longer tails than normal
-ones: with 1.9 a model without a system holds 85 % of its readings (`make published`)."""
+ones: a model without a system holds 96 % of its readings, with 2.0 94 % (`make published`)."""
 BEYOND = 2.0
 """How many times wider a band is where no run of its class was measured."""
 _STEP = 1e-4
@@ -42,11 +42,9 @@ _PAIR = (1, 2)
 _CHANNELS = 32
 """Channels that NCCL shares out among the ranks of a node for messages to one neighbour."""
 _CHANNEL_BYTES = 16 << 20
-"""A channel that has more to send gets another one beside it."""
-_FULL = 4
-"""The power of two of the channels that make a message fast: 16 of them. One channel of an H100
-carries 20 GB/s: 8 GPUs send 64 MiB by 4 channels at 82 GB/s, 128 MiB at 163 and 256 MiB at 299;
-4 GPUs send up to 128 MiB by 8 at 158."""
+"""A channel that has more to send gets another one beside it. One channel of an H100 carries
+20 GB/s: 8 GPUs send 64 MiB by 4 channels at 82 GB/s, 128 MiB at 163 and 256 MiB at 299; 4 GPUs
+send up to 128 MiB by 8 at 158. One of an A100 carries 14."""
 _FEW_SYSTEMS = 2
 """A class that fewer systems represent is not known."""
 
@@ -83,13 +81,13 @@ class Way:
         return (self.nodes, self.per_node) == _PAIR
 
     @property
-    def halvings(self) -> int:
-        """How many times the channels to a neighbour of the node are half of those it needs."""
+    def channels(self) -> int | None:
+        """The channels to a neighbour of the node; None if they do not limit the rate."""
         if self.collective != "sendrecv" or self.nodes > 1:
-            return 0
+            return None
         share = (_CHANNELS // self.per_node).bit_length() - 1
         needed = (-(-self.nbytes // _CHANNEL_BYTES) - 1).bit_length()
-        return max(0, _FULL - max(share, needed))
+        return min(1 << max(share, needed), _CHANNELS)
 
     @property
     def steps(self) -> tuple[float, float]:
@@ -102,21 +100,22 @@ class Way:
 
     def names(self, part: str) -> tuple[str, ...]:
         """Return the names of the numbers that add up to the logarithm of a part."""
-        place = f"links {self.links}" if part in ("inside", "step") else f"network {self.network}"
-        if part == "start":
-            place = f"network {self.network}" if self.nodes > 1 else f"links {self.links}"
+        far = part in ("between", "hop") or (part == "start" and self.nodes > 1)
+        place = f"network {self.network}" if far else f"links {self.links}"
+        if part == "channel":
+            return f"channel vendor {self.vendor}", f"channel {place}"
         way = f"{part} way {self.vendor} {self.kind} {self.algo}"
         pair = [f"{part} pair {self.vendor}"] if self.pair else []
-        halved = [f"inside halved {self.vendor}"] * (self.halvings if part == "inside" else 0)
-        return f"{part} vendor {self.vendor}", way, f"{part} {place}", *pair, *halved
+        return f"{part} vendor {self.vendor}", way, f"{part} {place}", *pair
 
     @property
     def all_names(self) -> tuple[str, ...]:
         """The names of all numbers that the time depends on."""
         parts = ["start", "inside", "step"] if self.per_node > 1 else ["start"]
-        parts += ["between", "hop"] if self.nodes > 1 else []
+        parts += ["between", "hop"] if self.nodes > 1 else ["channel"] if self.channels else []
         names = [name for part in parts for name in self.names(part)]
-        return *names, "scale nodes", "system rate", "system time"
+        way = f"system way {self.kind} {self.algo}"
+        return *names, "scale nodes", way, "system rate", "system time"
 
     @property
     def choice(self) -> str:
@@ -144,17 +143,18 @@ class Way:
         def of(part: str) -> float:
             return math.exp(sum(numbers.get(name, 0.0) for name in self.names(part)))
 
-        system = math.exp(numbers.get("system rate", 0.0))
+        way = f"system way {self.kind} {self.algo}"
+        own = numbers.get("system rate", 0.0) + numbers.get(way, 0.0)
         rates = [self.inside * of("inside")] if self.inside else []
+        rates += [self.channels * of("channel")] if self.channels else []
         if self.between:
             many = math.log(self.nodes / 2) * numbers.get("scale nodes", 0.0)
             rates.append(self.between * of("between") * math.exp(many))
         rates += [self.host] if self.host else []
         within, across = self.steps
-        latency = of("start") + (within * of("step") if within else 0)
-        latency += across * of("hop") if across else 0
+        latency = of("start") + within * of("step") + across * of("hop")
         latency *= math.exp(numbers.get("system time", 0.0))
-        return math.log(bus_bandwidth(latency, min(rates) * system, self.moved))
+        return math.log(bus_bandwidth(latency, min(rates) * math.exp(own), self.moved))
 
 
 _NODES = ((1, "one node"), (4, "2 to 4 nodes"), (16, "5 to 16 nodes"), (math.inf, "more nodes"))

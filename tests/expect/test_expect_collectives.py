@@ -10,8 +10,9 @@ import pytest
 from busbar import site as sites
 from busbar.engine.verdicts import verdict_on
 from busbar.errors import BusbarError
-from busbar.expect import NoExpectation, Question, collective, expect
+from busbar.expect import COLLECTIVES, NoExpectation, Question, collective, expect, model
 from busbar.expect.bounds import Shape, bound
+from busbar.expect.collective import ways_of
 from busbar.expect.lint import question_of
 from busbar.expect.model import compute_mode
 from busbar.verdict import Verdict
@@ -39,7 +40,23 @@ def test_published_results_are_in_their_band(name: str, index: int) -> None:
     band = expect(site, question_of(reference))
     assert band.unit == reference.unit
     assert band.low <= reference.value <= band.high <= band.limit
-    assert band.outside or band.high / band.low <= (2.16 if band.unit == "GB/s" else 1.25)
+    most = 1.8 if latency_share(site, question_of(reference)) < 0.25 else 2.1
+    assert band.outside or band.high / band.low <= (most if band.unit == "GB/s" else 1.25)
+
+
+def latency_share(site: sites.Site, question: Question) -> float:
+    """Return how much of a collective's time is latency, as the model has it.
+
+    It is a third of 128 MiB on two p5 and of 512 MiB on 72 GB200. Two standard deviations of the
+    latencies of systems are a factor of 2 (`system time` in fit.json), which alone makes a band
+    1.6 wide there. A curve of one pair of p5 was 1.3 wide, but systems of one type are no more
+    alike than others: `make fit` finds a correlation of -0.03 in 50 pairs, and two published A3
+    Mega differ by 39 % at 128 MiB.
+    """
+    numbers = model.fitted().numbers
+    found = ways_of(site, question) if question.bench in COLLECTIVES else []
+    fastest = max(found, key=lambda way: way.busbw(numbers), default=None)
+    return -model.slopes_of(fastest, numbers)["system time"] if fastest else 0.0
 
 
 def test_every_published_site_has_references() -> None:
@@ -56,7 +73,7 @@ def test_published_tables_of_two_nodes(name: str, published: dict[int, float]) -
     for mib, value in published.items():
         band = collective(site, Question(bench="all_reduce", nodes=2, nbytes=mib * MIB))
         assert verdict_on(band, value) is Verdict.PASS
-        assert band.typical == pytest.approx(value, rel=0.05)
+        assert band.typical == pytest.approx(value, rel=0.04)
 
 
 def test_p4d_is_judged_as_the_collective_that_it_is() -> None:
@@ -287,7 +304,7 @@ def test_benchmarks_without_a_band_have_a_limit(
     ("line", "fitted", "readings", "few"),
     [
         ("p5 --bench all_reduce", 1, 1, False),
-        ("p5 --bench all_reduce --nodes 2", 88, 285, True),
+        ("p5 --bench all_reduce --nodes 2", 97, 451, True),
         ("h200x4 --bench all_reduce", 2, 12, True),
         ("mi250x --from 0 --to 1", 4, 14, True),
         ("mi250x-cray --from 0 --to 1 --nodes 2", 3, 6, False),

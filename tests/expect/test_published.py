@@ -28,10 +28,11 @@ FITTED_READINGS = {("ml-a100", "copy"), ("p6-b300-b", "alltoall", 64 << 20)}
 """Readings of other systems that a band names: system, benchmark, and size."""
 OUTSIDE = {
     *("gh194-h100-pair", "oci-a100-40", "liplus-a100", "oci-gb300-4"),
-    *("gh1221-h100", "p6-b300-a", "rtx6k-turin8"),
+    *("gh1221-h100", "p6-b300-a", "rtx6k-turin8", "amd-mi350x"),
 }
-"""The first two are low; NCCL's tuning dips at one size of the next two; the last are what the
-model misses: NCCL without NVLS, a second generation of adapters, and GPUs on PCI Express."""
+"""The first two are low; NCCL's tuning dips at one size of the next two; the others are what the
+model misses: NCCL without NVLS, a second generation of adapters, GPUs on PCI Express, and a ring
+of RCCL at a size that its own tuning leaves to the tree (156 of 190 GB/s)."""
 
 
 @cache
@@ -96,9 +97,7 @@ def test_bands_of_measured_classes_are_narrow() -> None:
 def test_every_broken_run_is_below_its_band() -> None:
     broken = [each for each in comparisons() if each.reading.kind == "broken"]
     assert len(broken) == 18
-    # A policy that costs a quarter of the rate: 417 of 560 GB/s on four of eight B300.
-    missed = [e.reading.value for e in broken if e.expected and e.place != "below"]
-    assert missed in ([], [417.35])
+    assert [each.reading.value for each in broken if each.expected and each.place != "below"] == []
 
 
 def test_thresholds_of_health_checks_are_no_higher_than_the_band() -> None:
