@@ -12,7 +12,6 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from .band import band_picture
 from .checks import checks_page
 from .cli import cli_page
 from .documents import documents, json_page
@@ -53,7 +52,6 @@ def main() -> None:
     pictures.mkdir(exist_ok=True)
     for name, command in PICTURES.items():
         (pictures / name).write_text(picture(command), encoding="utf-8")
-    (pictures / "band.svg").write_text(band_picture(), encoding="utf-8")
 
 
 if __name__ == "__main__":
