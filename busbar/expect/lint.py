@@ -152,11 +152,9 @@ def _partitions(site: Site) -> Iterator[Violation]:
     except BusbarError as error:
         yield ("partitions",), f"{error.where}: {error.what}", error.hint
     for partition in site.unlisted if site.gate else ():
-        yield (
-            ("partitions", site.partitions.index(partition)),
-            f"busbar gate cannot tell which nodes are of type {partition.node_type}",
-            "add nodelist, the names of the nodes as Slurm writes them",
-        )
+        rule = f"busbar gate cannot tell which nodes are of type {partition.node_type}"
+        hint = "add nodelist, the names of the nodes as Slurm writes them"
+        yield ("partitions", site.partitions.index(partition)), rule, hint
 
 
 def _files(site: Site) -> Iterator[Violation]:
@@ -225,8 +223,7 @@ def _deliveries(site: Site) -> Iterator[Violation]:
                     ("partitions", site.partitions.index(partition), "node_type"),
                     f"no delivery fits partition {partition.name}: its nodes need stack"
                     f" {_needed(site, [partition])}",
-                    "add one to deliveries of the site or the partition, such as"
-                    f" {{kind: wheels, stack: {_needed(site, [partition])}}}",
+                    f"add {{kind: wheels, stack: {_needed(site, [partition])}}} to deliveries",
                 )
             names: set[str] = set()
             for delivery in fitting[partition.name]:
