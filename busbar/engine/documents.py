@@ -151,7 +151,19 @@ def _slurm(document: Mapping[str, Any], _: str) -> Iterator[str]:
     for job in document["jobs"]:
         state = job.get("job_state") or job["state"]["current"]
         word = state[0] if isinstance(state, list) else state
-        yield f"JobId={job['job_id']} JobState={word} NodeList={job.get('nodes', '')}"
+        ended = job.get("exit_code")
+        ended = ended if isinstance(ended, dict) else {}  # of 22.05, scontrol prints a number
+        signal = ended.get("signal") or {}
+        code = _set(ended.get("return_code"))
+        killed = _set(signal.get("id", signal.get("signal_id")))
+        text = f"JobId={job['job_id']} JobState={word} NodeList={job.get('nodes', '')}"
+        yield f"{text} ExitCode={code}:{killed}"
+
+
+def _set(value: object) -> int:
+    """Return a number of Slurm, which is an object from 23.02 on; 0 if it is not set."""
+    number = value.get("number") if isinstance(value, dict) else value
+    return numbers.json_whole(number or 0)
 
 
 def _dcgm(document: Mapping[str, Any], _: str) -> Iterator[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,33 @@ def test_each_end_is_told_in_its_own_words(printed: Path) -> None:
 def test_json_of_scontrol_is_read(busbar: Command, data: Path, release: str, words: str) -> None:
     said = busbar("explain", data / "slurm" / release / "job.json")
     assert words in said.out
+
+
+@pytest.mark.parametrize("release", ["22.05", "25.05"])
+@pytest.mark.parametrize(
+    ("state", "words"),
+    [
+        ("FAILED", "failed: JobId=71 JobState=FAILED NodeList=n[1-2] ExitCode=7:9"),
+        ("TIMEOUT", "the run was ended at its time limit"),
+        ("PREEMPTED", "not run: JobId=71 JobState=PREEMPTED"),
+        ("CANCELLED", "not run: JobId=71 JobState=CANCELLED"),
+        ("NODE_FAIL", "failed: JobId=71 JobState=NODE_FAIL"),
+    ],
+)
+def test_json_of_sacct_is_read(
+    busbar: Command, tmp_path: Path, release: str, state: str, words: str
+) -> None:
+    """As documented for the plugins openapi/dbv0.0.38, and data_parser from 23.02 on."""
+    ended: dict[str, object] = {"return_code": 7, "signal": {"signal_id": 9, "name": "KILL"}}
+    current: object = state
+    if release > "23":
+        numbered = [{"set": True, "infinite": False, "number": number} for number in (7, 9)]
+        ended = {"return_code": numbered[0], "signal": {"id": numbered[1], "name": "KILL"}}
+        current = [state]
+    job = {"job_id": 71, "nodes": "n[1-2]", "state": {"current": current, "reason": "None"}}
+    file = tmp_path / "scontrol.json"
+    file.write_text(json.dumps({"jobs": [job | {"exit_code": 1792}]}))
+    assert words.replace("7:9", "0:0") in busbar("explain", file).out
+    file = tmp_path / "sacct.json"
+    file.write_text(json.dumps({"jobs": [job | {"exit_code": ended, "steps": []}], "meta": {}}))
+    assert words in busbar("explain", file).out
