@@ -147,23 +147,27 @@ def _kubernetes(document: Mapping[str, Any], _: str) -> Iterator[str]:
 
 
 def _slurm(document: Mapping[str, Any], _: str) -> Iterator[str]:
-    """https://slurm.schedmd.com/rest_api.html, as ``scontrol --oneliner show job`` prints it."""
-    for job in document["jobs"]:
+    """https://slurm.schedmd.com/rest_api.html, as ``scontrol --oneliner show job`` prints it.
+
+    Of a job that was requeued, the last run counts.
+    """
+    for job in {job["job_id"]: job for job in document["jobs"]}.values():
         state = job.get("job_state") or job["state"]["current"]
         word = state[0] if isinstance(state, list) else state
-        ended = job.get("exit_code")
-        ended = ended if isinstance(ended, dict) else {}  # of 22.05, scontrol prints a number
-        signal = ended.get("signal") or {}
-        code = _set(ended.get("return_code"))
-        killed = _set(signal.get("id", signal.get("signal_id")))
         text = f"JobId={job['job_id']} JobState={word} NodeList={job.get('nodes', '')}"
-        yield f"{text} ExitCode={code}:{killed}"
+        # sacct of 22.05 prints 0 for the job if a signal has ended a step.
+        ends = [_ended(each.get("exit_code")) for each in (job, *(job.get("steps") or ()))]
+        yield text + next((f" ExitCode={end}" for end in ends if end != "0:0"), "")
 
 
-def _set(value: object) -> int:
-    """Return a number of Slurm, which is an object from 23.02 on; 0 if it is not set."""
-    number = value.get("number") if isinstance(value, dict) else value
-    return numbers.json_whole(number or 0)
+def _ended(end: object) -> str:
+    """Return exit code and signal; scontrol of 22.05 prints one number, which is left out."""
+    found = end if isinstance(end, dict) else {}
+    signal = found.get("signal") or {}
+    values = found.get("return_code"), signal.get("id", signal.get("signal_id"))
+    # A number is an object from Slurm 23.02 on.
+    plain = [each.get("number") if isinstance(each, dict) else each for each in values]
+    return ":".join(str(numbers.json_whole(each or 0)) for each in plain)
 
 
 def _dcgm(document: Mapping[str, Any], _: str) -> Iterator[str]:

@@ -84,7 +84,7 @@ def test_json_of_scontrol_is_read(busbar: Command, data: Path, release: str, wor
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("FAILED", "failed: JobId=71 JobState=FAILED NodeList=n[1-2] ExitCode=7:9"),
+        ("FAILED", "failed: JobId=71 JobState=FAILED NodeList=n[1-2] ExitCode=0:9"),
         ("TIMEOUT", "the run was ended at its time limit"),
         ("PREEMPTED", "not run: JobId=71 JobState=PREEMPTED"),
         ("CANCELLED", "not run: JobId=71 JobState=CANCELLED"),
@@ -94,17 +94,21 @@ def test_json_of_scontrol_is_read(busbar: Command, data: Path, release: str, wor
 def test_json_of_sacct_is_read(
     busbar: Command, tmp_path: Path, release: str, state: str, words: str
 ) -> None:
-    """As documented for the plugins openapi/dbv0.0.38, and data_parser from 23.02 on."""
-    ended: dict[str, object] = {"return_code": 7, "signal": {"signal_id": 9, "name": "KILL"}}
+    """As 22.05.8 printed it, and as documented from 23.02 on; the job was requeued before."""
+    success: dict[str, object] = {"status": "SUCCESS", "return_code": 0}
+    ended: dict[str, object] = {"return_code": None, "signal": {"signal_id": 9, "name": "KILL"}}
     current: object = state
     if release > "23":
-        numbered = [{"set": True, "infinite": False, "number": number} for number in (7, 9)]
-        ended = {"return_code": numbered[0], "signal": {"id": numbered[1], "name": "KILL"}}
+        zero, nine = ({"set": True, "infinite": False, "number": number} for number in (0, 9))
+        success = {"status": ["SUCCESS"], "return_code": zero}
+        ended = {"return_code": zero, "signal": {"id": nine, "name": "KILL"}}
         current = [state]
-    job = {"job_id": 71, "nodes": "n[1-2]", "state": {"current": current, "reason": "None"}}
-    file = tmp_path / "scontrol.json"
-    file.write_text(json.dumps({"jobs": [job | {"exit_code": 1792}]}))
-    assert words.replace("7:9", "0:0") in busbar("explain", file).out
+    job = {"job_id": 71, "nodes": "n[1-2]", "exit_code": success, "steps": []}
+    first = job | {"state": {"current": "CANCELLED"}}
+    last = job | {"state": {"current": current}, "steps": [{"exit_code": ended}]}
     file = tmp_path / "sacct.json"
-    file.write_text(json.dumps({"jobs": [job | {"exit_code": ended, "steps": []}], "meta": {}}))
+    file.write_text(json.dumps({"jobs": [first, last], "meta": {}}))
     assert words in busbar("explain", file).out
+    file = tmp_path / "scontrol.json"
+    file.write_text(json.dumps({"jobs": [last | {"exit_code": 1792, "steps": None}]}))
+    assert words.removesuffix(" ExitCode=0:9") in busbar("explain", file).out
