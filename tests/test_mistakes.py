@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.cases import cases
+from tests.said import Command
 
 ROOT = Path(__file__).parents[1]
 LINES = Path(__file__).with_name("mistakes.tsv").read_text().splitlines()
@@ -31,22 +31,26 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture
+def typed(
+    place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Command:
+    """Calls commands there; some start a process of their own, which prints the message."""
+    monkeypatch.chdir(place)
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setenv("HOME", str(place))
+    monkeypatch.setenv("BUSBAR_HISTORY", str(place))
+    return Command(capfd)
+
+
 @pytest.mark.run
-@pytest.mark.parametrize(("command", "wrong", "right"), MISTAKES)
-def test_a_mistake(command: str, wrong: str, right: str, place: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "busbar", *shlex.split(command)],
-        cwd=place,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(place), "BUSBAR_HISTORY": str(place)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode in (1, 2)  # 1: a finding of lint
-    assert "internal error" not in done.stderr
-    said = done.stdout + done.stderr
-    assert wrong in said
-    assert right in said
+@cases(("command", "wrong", "right"), MISTAKES)
+def test_a_mistake(command: str, wrong: str, right: str, typed: Command) -> None:
+    said = typed(command)
+    assert said.status in (1, 2)  # 1: a finding of lint
+    assert "internal error" not in said.err
+    assert wrong in said.out + said.err
+    assert right in said.out + said.err
 
 
 def test_as_many_as_promised() -> None:
