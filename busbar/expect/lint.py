@@ -166,11 +166,8 @@ def _files(site: Site) -> Iterator[Violation]:
         )
 
     if site.description.startswith(LIKE):
-        yield (
-            ("description",),
-            "was written by --like, and nobody has changed it since",
-            "compare os, nodes, nics and access with your system, then describe that",
-        )
+        rule = "was written by --like, and nobody has changed it since"
+        yield ("description",), rule, "compare os, nodes, nics and access with your system"
 
 
 def _fabric(site: Site) -> Iterator[Violation]:
