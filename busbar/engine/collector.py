@@ -87,8 +87,8 @@ class Collector:
             self._dense_blocks = DENSE_BLOCKS
 
     def _learn(self, block: bytes) -> None:
-        """Learn the prefixes of the first block before its first line is read."""
-        for _, line in self._triggered(1, block):
+        """Learn the prefixes of the first lines before one of them is read."""
+        for _, line in self._triggered(1, block[: BLOCK_BYTES >> 2]):
             owners = self._patterns.triggers.of(line)
             if owners and owners[0] in BEGINNINGS:
                 self._line_prefixes.learn(line)

@@ -31,6 +31,8 @@ class Recent:
         self._first = 1
         self._text = b""
         self._split: list[bytes] | None = None
+        self._asked, self._introduces = 0, False
+        """The line that `introduces` was asked about last, and its answer."""
 
     def add(self, number: int, block: bytes) -> None:
         """Go on to a block whose first line has the given number."""
@@ -70,7 +72,10 @@ class Recent:
 
     def introduces(self, number: int) -> bool:
         """Return whether the lines before one say that it is an example."""
-        return is_introduced([decode(line) for line in self.before(number, INTRODUCED)])
+        if number != self._asked:  # a line can have several messages
+            before = [decode(line) for line in self.before(number, INTRODUCED)]
+            self._asked, self._introduces = number, is_introduced(before)
+        return self._introduces
 
     def around(self, number: int) -> list[tuple[int, bytes]]:
         """Return a line and those around it, with their numbers: itself, what follows, what was

@@ -30,16 +30,11 @@ from busbar.engine.verdicts import Judged
 from busbar.errors import BusbarError, file_error
 from busbar.explain import notes as note_rules
 from busbar.explain.catalog import CAUSES, hidden_by
-from busbar.explain.elsewhere import elsewhere
+from busbar.explain.elsewhere import before_the_end, elsewhere
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains, Finding, finding
-from busbar.explain.rules_end import (
-    before_the_end,
-    is_alone,
-    missing_sizes,
-    of_another_program,
-)
+from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
 from busbar.explain.timeline import Position
 from busbar.explain.without_band import asked_versions, unjudged
 from busbar.parse.events import Check, Rank

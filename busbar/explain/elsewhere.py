@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Findings of another node, job or time than those of the run: they are notes, not causes."""
+"""Findings of another node, job or time than those of the run, or after its end: no causes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 
@@ -38,6 +38,17 @@ def elsewhere(found: Finding, context: Context) -> Note | None:
     if hosts and not places & {*hosts, ""}:
         return Note("other-node", *said)
     return Note("other-time", *said) if _is_of_another_time(found, context) else None
+
+
+def before_the_end(findings: Sequence[Finding]) -> list[Finding]:
+    """Return the findings without those that only lines after a cancellation of the job show."""
+    ends = (f for f in findings if f.id == "job-cancelled" and f.confidence == "certain")
+    end = next((f.evidence[0] for f in ends), None)
+    return [
+        f
+        for f in findings
+        if not end or not f.evidence or any(not end.is_before(line) for line in f.evidence)
+    ]
 
 
 def _is_of_another_job(found: Finding, context: Context) -> bool:

@@ -141,17 +141,6 @@ def _cancelled(context: Context) -> Finding | None:
     return failure(first.text.strip(), first, certain=certain, effect=effect, id_="job-cancelled")
 
 
-def before_the_end(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings without those that only lines after a cancellation of the job show."""
-    ends = (f for f in findings if f.id == "job-cancelled" and f.confidence == "certain")
-    end = next((f.evidence[0] for f in ends), None)
-    return [
-        f
-        for f in findings
-        if not end or not f.evidence or any(not end.is_before(line) for line in f.evidence)
-    ]
-
-
 def _severe(facts: JobOutput) -> list[Occurrence]:
     """Return severe lines; of a program that only its words show, those with such words."""
     lines = facts.seen("severe")

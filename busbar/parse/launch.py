@@ -89,14 +89,12 @@ def parse_command(line: str) -> CommandLine | None:
     ``NCCL_DEBUG=INFO ./all_reduce_perf``.
     """
     traced = _TRACED.match(line)
-    if not traced:
+    if not traced or not (traced["prompt"] or _begins_a_launch(traced["command"].split())):
         return None
     try:
         words = shlex.split(traced["command"].rstrip().rstrip("\\"))
     except ValueError:
         return None  # a quote that does not close: not a command line
-    if not traced["prompt"] and not _begins_a_launch(words):
-        return None
     program, at = "", len(words)
     for index, word in enumerate(words):
         if known := _PROGRAM.search(word):

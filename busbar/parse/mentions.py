@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from busbar.parse.tables import beside
 
@@ -46,6 +47,7 @@ _DIRECTIVES = 3
 """So many lines of reStructuredText make a document: no program prints them."""
 
 
+@lru_cache(maxsize=64)
 def is_other_text(line: str) -> bool:
     """Return whether a line is a traced command, or of a diff, source code, or a document."""
     template = "%" in line or "{{" in line
