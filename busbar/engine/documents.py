@@ -154,20 +154,11 @@ def _slurm(document: Mapping[str, Any], _: str) -> Iterator[str]:
     for job in {job["job_id"]: job for job in document["jobs"]}.values():
         state = job.get("job_state") or job["state"]["current"]
         word = state[0] if isinstance(state, list) else state
-        text = f"JobId={job['job_id']} JobState={word} NodeList={job.get('nodes', '')}"
-        # sacct of 22.05 prints 0 for the job if a signal has ended a step.
-        ends = [_ended(each.get("exit_code")) for each in (job, *(job.get("steps") or ()))]
-        yield text + next((f" ExitCode={end}" for end in ends if end != "0:0"), "")
-
-
-def _ended(end: object) -> str:
-    """Return exit code and signal; scontrol of 22.05 prints one number, which is left out."""
-    found = end if isinstance(end, dict) else {}
-    signal = found.get("signal") or {}
-    values = found.get("return_code"), signal.get("id", signal.get("signal_id"))
-    # A number is an object from Slurm 23.02 on.
-    plain = [each.get("number") if isinstance(each, dict) else each for each in values]
-    return ":".join(str(numbers.json_whole(each or 0)) for each in plain)
+        ends = [each.get("exit_code") for each in (job, *(job.get("steps") or ()))]
+        signals = (end.get("signal") for end in ends if isinstance(end, dict))
+        name = next((each["name"] for each in signals if each and each["name"]), "")
+        killed = f" Signal={name}" if name else ""
+        yield f"JobId={job['job_id']} JobState={word} NodeList={job.get('nodes', '')}{killed}"
 
 
 def _dcgm(document: Mapping[str, Any], _: str) -> Iterator[str]:

@@ -54,10 +54,8 @@ def _ports_of(nic: NodePort, by_name: Mapping[str, PortState]) -> list[PortState
 
 
 def _counted(ports: Sequence[PortState], node: NodeKind) -> GateFinding:
-    active, wanted = (
-        sum(port.rdma and port.active for port in ports),
-        sum(nic.count for nic in node.ports),
-    )
+    active = sum(port.rdma and port.active for port in ports)
+    wanted = sum(nic.count for nic in node.ports)
     value, band = f"{active} active RDMA ports", f"{wanted} ports"
     if active >= wanted:
         note = "other names than in site.yaml"

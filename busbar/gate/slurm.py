@@ -116,14 +116,9 @@ def name_reason(node: str, reason: str) -> tuple[str, bool]:
     if not state.is_drained or state.reason.lower() not in _HOOK_REASONS:
         return f"{node} was drained by a hook of the gate, and is not any more", True
     problem = _update(node, f"Reason={reason}")
-    return (
-        (f"cannot explain why {node} is drained: {problem}", False)
-        if problem
-        else (
-            f"{node} was drained by a hook of the gate; its reason is now that of the gate",
-            True,
-        )
-    )
+    if problem:
+        return f"cannot explain why {node} is drained: {problem}", False
+    return f"{node} was drained by a hook of the gate; its reason is now that of the gate", True
 
 
 def resume_node(result: GateDocument, slurm: SlurmContext) -> str:

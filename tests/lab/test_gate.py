@@ -219,7 +219,7 @@ def test_the_health_check_explains_a_failed_prolog_and_ends_it(gated: Gated) -> 
 
 @pytest.mark.long
 def test_the_line_of_scrontab_starts_one_job_for_each_idle_node(gated: Gated) -> None:
-    """Debian's Slurm has no scrontab, so the command of its line is run."""
+    """Debian 12 has no scrontab, so the command of its line is run; see test_newest_slurm."""
     gated.wait("n2", "idle")
     gated.on("n2", *SET, "down")
     text = (gated.hooks / "scrontab").read_text()

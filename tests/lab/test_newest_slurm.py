@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .common import LAB
+from .common import LAB, ROOT
 from .test_center_slurm import ALONE, BETWEEN, command, document, on, site
 from .test_checks_slurm import messages
 
@@ -51,3 +51,18 @@ def test_its_words_are_understood(newest: Path, tmp_path: Path, sbatch: str, wor
     done = on(newest, *command(one, tmp_path / "out", *ALONE, "--sbatch", sbatch))
     assert (done.returncode, document(done)["verdict"]) == (2, "not run"), done.stdout
     assert words in messages(document(done))
+
+
+def test_scrontab_takes_the_lines_of_ours(newest: Path, tmp_path: Path) -> None:
+    with (newest / "slurm.conf").open("a") as conf:
+        conf.write("ScronParameters=enable\n")
+    on(newest, "scontrol", "reconfigure")
+    lines = (ROOT / "ci/slurm/scrontab").read_text()
+    file = tmp_path / "scrontab"
+    file.write_text(lines.replace("--partition=gpu --nodes=130", "--partition=lab --nodes=2"))
+    scrontab = ROOT / "build/slurm/bin/scrontab"
+    done = on(newest, scrontab, file)
+    assert done.returncode == 0, done.stderr
+    jobs = on(newest, "squeue", "--noheader", "--format=%j %T %D").stdout.splitlines()
+    assert {"busbar-gate-idle PENDING 1", "busbar-night PENDING 2"} <= {*jobs}
+    on(newest, scrontab, "-r")

@@ -84,7 +84,7 @@ def test_json_of_scontrol_is_read(busbar: Command, data: Path, release: str, wor
 @pytest.mark.parametrize(
     ("state", "words"),
     [
-        ("FAILED", "failed: JobId=71 JobState=FAILED NodeList=n[1-2] ExitCode=0:9"),
+        ("FAILED", "failed: JobId=71 JobState=FAILED NodeList=n[1-2] Signal=KILL"),
         ("TIMEOUT", "the run was ended at its time limit"),
         ("PREEMPTED", "not run: JobId=71 JobState=PREEMPTED"),
         ("CANCELLED", "not run: JobId=71 JobState=CANCELLED"),
@@ -111,4 +111,4 @@ def test_json_of_sacct_is_read(
     assert words in busbar("explain", file).out
     file = tmp_path / "scontrol.json"
     file.write_text(json.dumps({"jobs": [last | {"exit_code": 1792, "steps": None}]}))
-    assert words.removesuffix(" ExitCode=0:9") in busbar("explain", file).out
+    assert words.removesuffix(" Signal=KILL") in busbar("explain", file).out
