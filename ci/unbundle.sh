@@ -16,6 +16,15 @@ die() { # [STATUS] TEXT
     exit "$status"
 }
 
+# DIR: a directory above it, or itself, that another user than root can change. Whoever renames it lets root write elsewhere.
+foreign() {
+    local place=$1
+    while [[ $place != / ]]; do
+        find "$place" -maxdepth 0 \( ! -user root -o -perm /022 ! -perm -1000 \) 2>/dev/null
+        place=$(dirname "$place")
+    done
+}
+
 canonical() { # TAR DIR MEMBER...: writes these files as the only archive that they have in a bundle
     tar --create --file "$1" --directory "$2" --format=gnu --sort=name --mtime=@0 --owner=0 --group=0 --numeric-owner --mode=u=rw,go=r --no-recursion "${@:3}"
 }
@@ -32,6 +41,10 @@ plain() { # TAR: whether it has regular files below its top only
 [[ -z $dir || ! -e $dir ]] || die 2 "$dir exists; name a new directory"
 [[ -z $signers || -r $signers ]] || die 2 "$signers cannot be read"
 place=$(dirname "$(realpath -m "${dir:-$file}")")
+# In a user namespace root owns nothing of the host, and can change nothing of it.
+if [[ $EUID == 0 && $(</proc/self/uid_map) =~ ^\ *0\ +0\ +4294967295$ && -n $(foreign "$place") ]]; then
+    die 2 "another user can change $(foreign "$place" | head -n 1); use a directory that only root can change"
+fi
 mkdir -p "$place"
 work=$(mktemp -d "$place/.bundle.XXXXXX") || die 2 "$place cannot be written to"
 trap 'rm -rf "$work"' EXIT

@@ -77,6 +77,21 @@ def test_two_bundles_are_the_same_and_install(content: Path, tmp_path: Path) -> 
     assert not list(tmp_path.glob(".bundle*"))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_unpacks_nothing_beside_files_of_another_user(content: Path, tmp_path: Path) -> None:
+    """Who renames the directory that is written to, or the one above, leads root elsewhere."""
+    theirs = tmp_path / "theirs"
+    (theirs / "below").mkdir(parents=True)
+    first, rest = pack(content, theirs / "below" / "a.tar"), iter("abcd")
+    for owner, mode, status in ((0, 0o755, 0), (0, 0o1777, 0), (0, 0o777, 2), (65534, 0o755, 2)):
+        os.chown(theirs, owner, owner)
+        theirs.chmod(mode)
+        for words in (("verify", first), ("install", first, theirs / next(rest))):
+            done = run(*words)
+            assert done.returncode == status, done.stderr
+            assert (f"can change {theirs};" in done.stderr) == (status == 2), done.stderr
+
+
 def test_changed_bytes_and_cuts_are_found(content: Path, tmp_path: Path) -> None:
     path = pack(content, tmp_path / "a.tar")
     assert run("verify", path).returncode == 0

@@ -26,6 +26,10 @@ _MEMORY_GB_PER_S = 25_000.0
 
 
 # ---- time limits
+_MOST_NAMED = 100
+"""Ranks that one sentence names."""
+
+
 @cause("timeout", hides=["truncated-output"])
 def timeout(context: Context) -> Iterator[Finding]:
     """The scheduler or the exit status shows that a time limit was reached.
@@ -37,7 +41,8 @@ def timeout(context: Context) -> Iterator[Finding]:
         return
     status = facts.exit_status
     present = {rank.rank for rank, _ in facts.events_of(Rank)}
-    silent = [r for r in range(context.ranks or 0) if r not in present] if present else []
+    ranks = range(min(context.ranks or 0, len(present) + _MOST_NAMED)) if present else ()
+    silent = [rank for rank in ranks if rank not in present]
     waits = [each for each in facts.seen("timeout") if "DeepEP" in each["text"]]
     summary = waited(facts) or "the run was ended at its time limit"
     summary = waits[0]["text"].strip() if waits else summary

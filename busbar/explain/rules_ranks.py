@@ -148,15 +148,16 @@ def silent(context: Context) -> Iterator[Finding]:
     ranks = range(max(context.ranks or 0, *recorded, 0))
     if not ranks and len(known) >= _OF_A_NODE:
         ranks = range(min(known), max(known))
-    silent = [rank for rank in ranks if rank not in {*known, failed}]
-    if len(waiting) > 2 and len(silent) <= max(1, len(waiting) // _MOST_SILENT):
+    few = max(1, len(waiting) // _MOST_SILENT)
+    enough = len(waiting) > 2 and len(ranks) <= len(known) + 1 + few  # a log can name any number
+    silent = [rank for rank in ranks if rank not in {*known, failed}] if enough else []
+    for rank in silent if len(silent) <= few else ():
         last = next(reversed(waiting.values()))
-        for rank in silent:
-            summary = (
-                f"{context.place(None, rank).words} says nothing of {_collective(last)}, in which"
-                f" {len(waiting)} ranks waited"
-            )
-            yield failure(summary, last, certain=False, rank=rank)
+        summary = (
+            f"{context.place(None, rank).words} says nothing of {_collective(last)}, in which"
+            f" {len(waiting)} ranks waited"
+        )
+        yield failure(summary, last, certain=False, rank=rank)
 
 
 UNEVEN = re.compile("ALLTOALL|SEND|RECV|COALESCED|^GATHER|^SCATTER")

@@ -158,7 +158,7 @@ def _unseen(nodes: Sequence[NodeSample]) -> list[str]:
     said = [f"{names_text(hosts)}: {each}" for each, hosts in rows.items()]
     unread = sum(each.libraries is None for node in nodes for each in node.processes)
     if unread:
-        said.append(f"memory maps of {counted(unread, 'process')}: only their user may read them")
+        said.append(f"memory maps of {counted(unread, 'rank')}: only their user may read them")
     if not all(node.root for node in nodes):
         said.append("processes of others that /proc hides: root sees them")
     return said
