@@ -6,6 +6,8 @@
 //   FAULT        flip     one bit of the message or of the result of a collective
 //                half     the second half of the message does not arrive
 //                drop     nothing of it arrives
+//                gap      64 bytes in its middle do not arrive
+//                words    its first and last 8 bytes change places, which no sum of it shows
 //                past     up to 64 bytes behind the message are written as well
 //                ahead    the byte before the message is written as well
 //                early    a send is complete before its memory is read
@@ -191,6 +193,17 @@ static void arrived(char *memory, const char *before, long bytes, int tag, MPI_S
             ++faults;
         }
         if (fault_is("ahead")) write_around(memory - 1, 1);
+        if (fault_is("gap") && bytes >= 128) {
+            copy(memory + bytes / 2, before + bytes / 2, 64);
+            ++faults;
+        }
+        if (fault_is("words") && bytes >= 16) {
+            char *host = copied(memory, bytes);
+            copy(memory, host + bytes - 8, 8);
+            copy(memory + bytes - 8, host, 8);
+            free(host);
+            ++faults;
+        }
         if (fault_is("drop")) {
             copy(memory, before, bytes);
             ++faults;
@@ -218,7 +231,7 @@ static int size_of(MPI_Datatype type) {
     return size;
 }
 
-static int needs_before(void) { return fault_is("half") || fault_is("truncate") || fault_is("drop"); }
+static int needs_before(void) { return fault_is("half") || fault_is("truncate") || fault_is("drop") || fault_is("gap"); }
 
 int MPI_Recv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status) {
     MPI_Status own;

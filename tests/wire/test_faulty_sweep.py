@@ -18,7 +18,21 @@ from ..cluster.test_pair_program import BIN, pairs, run  # noqa: F401 - pairs is
 pytestmark = pytest.mark.run
 
 FAULTS = (
-    *("flip", "half", "drop", "repeat", "swap", "shift", "past", "ahead", "early", "lost", "sent"),
+    *(
+        "flip",
+        "half",
+        "drop",
+        "repeat",
+        "swap",
+        "shift",
+        "gap",
+        "words",
+        "past",
+        "ahead",
+        "early",
+        "lost",
+        "sent",
+    ),
     *("source", "clock"),
 )
 
