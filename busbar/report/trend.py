@@ -176,7 +176,7 @@ def trend(
                 worse=change.worse,
             )
             for change in changes
-            if first <= (change.until or change.since) and change.since <= last
+            if first <= change.since and (change.until or change.since) <= last
         ),
         signs=tuple(_signs(series, facts, x, (first, last)))[-_MOST_SIGNS:],
         x_ticks=tuple(_days(first, last, x)),
@@ -196,11 +196,12 @@ def _in_detail(
     """Return the nights around the last change, those for the worse first, else the last ones."""
     if len(nights) <= _DETAIL:
         return nights
-    start = len(nights) - _DETAIL
+    start, until = len(nights) - _DETAIL, 0.0
     if changes:
-        since = max(changes, key=lambda each: (each.worse, each.since)).since
-        start = min(start, max(0, sum(time < since for time, _ in nights) - _BEFORE))
-    return nights[start : start + _DETAIL]
+        last = max(changes, key=lambda each: (each.worse, each.since))
+        start = min(start, max(0, sum(time < last.since for time, _ in nights) - _BEFORE))
+        until = last.until or until
+    return nights[start : max(start + _DETAIL, sum(time <= until for time, _ in nights))]
 
 
 def _time_scale(

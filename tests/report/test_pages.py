@@ -245,6 +245,12 @@ def test_a_long_history_is_drawn_around_its_change_above_all_nights() -> None:
         assert each.overview.width == pytest.approx(89 * width, abs=0.2)
         assert len(each.overview.area.split()) <= 2 * 140
     assert len(around.steps) == len(around.overview.marks) == 1
+    step = event(nights, step=400)
+    until = float(nights.times[600])
+    drift = replace(step, changes=(replace(step.changes[0], until=until, weekly=-0.01),))
+    whole = trend(nights, [drift], FACTS)
+    assert len(whole.dots) == 601 - 370
+    assert whole.steps[0].until == whole.dots[-1][0]
     assert not trend(series(), [], FACTS).in_part
 
 
