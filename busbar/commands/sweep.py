@@ -65,7 +65,9 @@ def analyse(args: argparse.Namespace) -> int:
 def _print(found: analysis.Analysis) -> None:
     terminal = stdout()
     if found.accused:
-        terminal.headline(Verdict.DEGRADED, slow_text(found.accused), NEXT_STEP)
+        terminal.headline(
+            Verdict.DEGRADED, slow_text(found.accused), NEXT_STEP.format(found.accused[0].node)
+        )
     for one in found.accused:
         terminal.line((f"{one.kind} {one.id}", "bold red"), f": {one.evidence}")
     if not found.accused:

@@ -41,7 +41,7 @@ _TOPOLOGY = "topology.conf"
 _END_S = 45
 """How long the job may take to end its step and to print its verdict after a signal."""
 _SHOWN = 10
-NEXT_STEP = "test a slow node by itself: busbar check --site SITE --nodelist NODE"
+NEXT_STEP = "test a slow node by itself: busbar check --site SITE --nodelist {}"
 
 
 def run(args: argparse.Namespace) -> int:
@@ -230,7 +230,8 @@ def print_run(run: SweepRun, *, judged: bool) -> None:
     parts += [f"{names_text(gone)} did not answer"] if gone else []
     parts += ["wrong data arrived"] if run.wrong_data else []
     parts += [counted(len(run.nodes), "node") + f" in {counted(run.rounds, 'round')}"]
-    terminal.headline(run.verdict, "; ".join(parts), NEXT_STEP if run.accused else "")
+    step = NEXT_STEP.format(run.accused[0].node) if run.accused else ""
+    terminal.headline(run.verdict, "; ".join(parts), step)
     if run.median_gb_per_s:
         terminal.line(f"median of all pairs: {run.median_gb_per_s:.4g} GB/s")
     for one in run.accused[:_SHOWN]:

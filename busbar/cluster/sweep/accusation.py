@@ -37,3 +37,8 @@ class Accusation:
     """The only slow direction, as far as the readings tell."""
     fault: Fault = "slow"
     """What is wrong: it is slow, loses packets, was down, or has damaged packets."""
+
+    @property
+    def node(self) -> str:
+        """A node to test by itself."""
+        return next(iter(self.nodes), self.id)
