@@ -124,8 +124,7 @@ def _target(args: argparse.Namespace) -> tuple[dict[str, list[str]], str, list[i
     if parts:
         return parts, ids.pop(), [], name
     if running:
-        what = f"job {name} does not run on {args.nodelist}"
-        raise BusbarError(what, where="--nodelist", hint="look at squeue --me")
+        raise BusbarError("the job does not run there", where="--nodelist", hint="see squeue --me")
     if missing := next((each for each in args.jobs if not Path(f"/proc/{each}").exists()), None):
         state = f"; Slurm says {value_of(lines[0], 'JobState')}" if lines else ""
         what = f"no running job and no process has the id {missing}{state}"

@@ -166,7 +166,7 @@ class Look:
         rows = {pid: self.process(pid, start, end, table.get(pid)) for pid in self.known}
         files = [place for row in self.found("files").values() for place, _ in row[2]][:256]
         small = [p for p in alive if int(rows[p].pop("rss_kib")) < _NUMA_MOST_KIB]
-        small = small if (_NUMA / "node1").exists() else []
+        small *= (_NUMA / "node1").exists()  # else there is one NUMA node
         for found in (self.found("maps"), self.found("NUMA", small, process.pages)):
             for pid, more in found.items():
                 rows[pid] |= more
