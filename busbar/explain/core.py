@@ -30,7 +30,7 @@ from busbar.engine.verdicts import Judged
 from busbar.errors import BusbarError, file_error
 from busbar.explain import notes as note_rules
 from busbar.explain.catalog import CAUSES, hidden_by
-from busbar.explain.elsewhere import before_the_end, elsewhere
+from busbar.explain.elsewhere import CONSEQUENCES, before_the_end, elsewhere
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains, Finding, finding
@@ -247,8 +247,6 @@ def _measured(facts: JobOutput) -> Verdict:
 
 
 # ---- the findings that explain the verdict
-_CONSEQUENCES = ("timeout", "fabric-timeout", "peer-unreachable", "rank-died", "rank-silent")
-"""Causes that others can bring about, on other ranks or at the end."""
 _OUT_OF_STEP = ("collective-mismatch", "rank-silent")
 """Causes that are known from the ranks that waited, and have no line and time of their own."""
 
@@ -283,7 +281,7 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
         after = tuple(
             Consequence(each.id, each.summary, each.evidence, places[id(each)].time)
             for each in follows.get(id(f), ())
-            if each.id in _CONSEQUENCES and each.evidence[:1] != f.evidence[:1]
+            if each.id in CONSEQUENCES and each.evidence[:1] != f.evidence[:1]
         )
         remedy = CAUSES[f.id].remedy_for(context.facts, f.evidence)
         own = Cause(
@@ -322,7 +320,7 @@ def _is_older(one: Finding, other: Finding, places: Mapping[int, Position]) -> b
     before what explains it: the frames of a backtrace, a core file.
     """
     lines = [line for f in (one, other) for line in f.evidence[:1]]
-    if one.id == "rank-died" or (other.id in _OUT_OF_STEP and one.id in _CONSEQUENCES):
+    if one.id == "rank-died" or (other.id in _OUT_OF_STEP and one.id in CONSEQUENCES):
         return False
     if len(lines) < 2 or lines[0].file != lines[1].file:
         return False

@@ -22,6 +22,8 @@ _OWN_FILE = re.compile(r"\bslurm[-_.](?P<id>\d{2,18})(?:\.\w+)?$")
 _APART = timedelta(hours=15)
 """Logs of one incident in two time zones are up to 14 hours apart."""
 _YEAR = timedelta(days=366)
+CONSEQUENCES = ("timeout", "fabric-timeout", "peer-unreachable", "rank-died", "rank-silent")
+"""Causes that others can bring about, on other ranks or at the end."""
 
 
 def elsewhere(found: Finding, context: Context) -> Note | None:
@@ -41,14 +43,12 @@ def elsewhere(found: Finding, context: Context) -> Note | None:
 
 
 def before_the_end(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings without those that only lines after a cancellation of the job show."""
+    """Return the findings without consequences that only lines after a cancellation show."""
     ends = (f for f in findings if f.id == "job-cancelled" and f.confidence == "certain")
-    end = next((f.evidence[0] for f in ends), None)
-    return [
-        f
-        for f in findings
-        if not end or not f.evidence or any(not end.is_before(line) for line in f.evidence)
-    ]
+    if not (end := next((f.evidence[0] for f in ends), None)):
+        return list(findings)
+    follows = (f.id in CONSEQUENCES and all(map(end.is_before, f.evidence)) for f in findings)
+    return [f for f, each in zip(findings, follows, strict=True) if not each]
 
 
 def _is_of_another_job(found: Finding, context: Context) -> bool:

@@ -12,7 +12,7 @@ from busbar.engine.job_output import UNNAMED, JobOutput, Occurrence
 from busbar.engine.reading import Evidence, Reading
 from busbar.explain.catalog import SHOWN_BY_MESSAGES, cause, declare
 from busbar.explain.rules import Context, Finding, failure, finding
-from busbar.explain.rules_ranks import raised, waited, went_on
+from busbar.explain.rules_ranks import is_own, raised, waited, went_on
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.parse.owners import has_words
@@ -43,13 +43,13 @@ def timeout(context: Context) -> Iterator[Finding]:
     present = {rank.rank for rank, _ in facts.events_of(Rank)}
     ranks = range(min(context.ranks or 0, len(present) + _MOST_NAMED)) if present else ()
     silent = [rank for rank in ranks if rank not in present]
-    waits = [each for each in facts.seen("timeout") if "DeepEP" in each["text"]]
-    summary = waited(facts) or "the run was ended at its time limit"
-    summary = waits[0]["text"].strip() if waits else summary
+    texts = (each["text"].strip() for each in facts.seen("timeout"))
+    in_kernel = next((text for text in texts if "DeepEP" in text), "")
+    summary = in_kernel or waited(facts) or "the run was ended at its time limit"
     summary += f"; rank {', '.join(map(str, silent))} printed nothing" if silent else ""
     effect = Verdict.UNKNOWN if context.starving else Verdict.FAILED
     by_status = status if status and status.code == _TIMEOUT_STATUS else None
-    hides = ["gpu-program-fault"] if waits else []
+    hides = ["gpu-program-fault"] if in_kernel else []
     yield failure(summary, facts.first("timeout"), by_status, effect=effect, hides=hides)
     for load in context.starving:
         yield finding(load.summary, load.evidence, certain=False, effect=effect, id_=load.cause)
@@ -116,13 +116,13 @@ def rank_died(context: Context) -> Finding | None:
     return failure(summary, *lines, _reason(facts, lines), certain=False)
 
 
-_OF_THE_JOB = re.compile(r"^(?!.*\*\*\* STEP )")
-"""Slurm cancels a step alone if one of its ranks failed, and says so after or before that."""
 _ENDED_BY_OTHERS = re.compile(
     r"\b(?:Terminat\w+|Killed|SIGTERM|SIGKILL|Job step aborted|Unable to create step)\b"
     r"|(?i:signal:? ?\(?|code:? ?-?|status[=:]? ?)(?:9|15|130|137|143)\b"
 )
 """How the end of a process is told that the scheduler or a user ended."""
+_FAULTS = ("died.oom", "died.node", "died.ras")
+"""What no cancellation brings about: a job that is queued again can fail after it."""
 
 
 def _cancelled(context: Context) -> Finding | None:
@@ -131,19 +131,18 @@ def _cancelled(context: Context) -> Finding | None:
     ends = facts.seen("died.cancelled")
     if not ends or _timed_out(facts) or facts.events_of(Error):
         return None
-    of_job = [each for each in ends if _OF_THE_JOB.search(each.evidence.text)]
+    # Slurm cancels a step alone if one of its ranks failed, and says so after or before that.
+    of_job = [each for each in ends if "*** STEP " not in each.evidence.text]
     first = (of_job or ends)[0].evidence
-    kinds = [kind for kind in facts.messages if kind.startswith(("died", "trouble", "tests."))]
-    others = [s.evidence for kind in kinds for s in facts.seen(kind) if s not in ends]
-    for line in others:
-        later = line.file != first.file or line.line > first.line
-        if not later or not (
-            _ENDED_BY_OTHERS.search(line.text) or (of_job and line.file == first.file)
-        ):
-            return None
-    effect = Verdict.PASS if facts.finished else Verdict.NOT_RUN
-    certain = bool(of_job)
-    return failure(first.text.strip(), first, certain=certain, effect=effect, id_="job-cancelled")
+    for kind in facts.messages:
+        ends_a_run = kind.startswith(("died", "trouble", "tests.")) and kind != "died.cancelled"
+        for seen in facts.seen(kind) if ends_a_run else ():
+            line, fault = seen.evidence, kind in _FAULTS or is_own(seen.fields.get("text", ""))
+            ended = _ENDED_BY_OTHERS.search(line.text) and not line.is_before(first)
+            if not ended and (fault or not of_job or not first.is_before(line)):
+                return None
+    effect, words = Verdict.PASS if facts.finished else Verdict.NOT_RUN, first.text.strip()
+    return failure(words, first, certain=bool(of_job), effect=effect, id_="job-cancelled")
 
 
 def _severe(facts: JobOutput) -> list[Occurrence]:

@@ -50,9 +50,7 @@ def raised(context: Context) -> Finding | None:
     exceptions = (
         each
         for each in facts.seen("died.message")
-        if _PYTHON_ERROR.match(each["text"])
-        and not _OF_THE_GROUP.search(each["text"])
-        and each.evidence not in ignored
+        if is_own(each["text"]) and each.evidence not in ignored
     )
     crashes = (each for each in facts.seen("died.signal") if each["number"] in _CRASHES)
     own = next(chain(exceptions, crashes), None)
@@ -71,6 +69,11 @@ def raised(context: Context) -> Finding | None:
     details = _before(context, own.evidence.file, place.rank)
     lines = own.evidence, follows[0].evidence
     return failure(summary, *lines, certain=False, hides=_BROUGHT_ABOUT, **details)
+
+
+def is_own(text: str) -> bool:
+    """Return whether a message is an exception that no other rank brings about."""
+    return bool(_PYTHON_ERROR.match(text)) and not _OF_THE_GROUP.search(text)
 
 
 def _before(context: Context, file: str, rank: int | None) -> dict[str, Any]:

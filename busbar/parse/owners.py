@@ -168,11 +168,10 @@ def _with_pids(text: bytes) -> set[bytes]:
     """Return the different lines that can list a process of a benchmark."""
     lines = set()
     for word in (b" Pid ", b'"pid"'):
-        at = text.find(word)
-        while at >= 0:
+        end = 0
+        while (at := text.find(word, end)) >= 0:
             end = _end(text, at)
             lines.add(text[text.rfind(b"\n", 0, at) + 1 : end])
-            at = text.find(word, end)
     return lines
 
 

@@ -44,6 +44,12 @@ CASES = {
     "a rank failed first": (EXITED + STEP + ENDED, Verdict.FAILED, "rank-died"),
     "a rank failed, told later": (STEP + EXITED, Verdict.FAILED, "rank-died"),
     "an exception first": (EXCEPTION + JOB, Verdict.FAILED, "rank-died"),
+    "queued again, and failed": (JOB + "step 1\n" + EXCEPTION, Verdict.FAILED, "rank-died"),
+    "queued again, and out of memory": (
+        JOB + "slurmstepd: error: Detected 1 oom_kill event in StepId=4711.0.\n",
+        Verdict.FAILED,
+        "out-of-memory",
+    ),
     "a GPU first": ("NVRM: Xid (PCI:0000:3b:00): 79, x\n" + JOB, Verdict.FAILED, "gpu-fault"),
     "a time limit": (SACCT.format("TIMEOUT"), Verdict.FAILED, "timeout"),
 }
