@@ -42,6 +42,26 @@ TOOLS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def account(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("SLURM", "SBATCH"):
+        monkeypatch.setenv(f"{variable}_ACCOUNT", "ops")
+        monkeypatch.setenv(f"{variable}_QOS", "maint")
+
+
+def test_a_job_that_a_user_cancels_did_not_run(center: Path, tmp_path: Path) -> None:  # noqa: F811
+    (tmp_path / "job").write_text("#!/bin/sh\nscontrol show job $SLURM_JOB_ID\nsrun sleep 300\n")
+    job = f"sbatch --parsable -N2 -w n1,n2 -D {tmp_path} {tmp_path}/job"
+    number = on(center, "sh", "-c", job).stdout.strip()
+    running = f"until squeue -hs -j {number} | grep -q '{number}\\.0 '; do sleep 0.2; done"
+    ended = f"while squeue -h -j {number} | grep -q .; do sleep 0.2; done"
+    assert not on(center, "sh", "-c", f"{running}; scancel {number}; {ended}").returncode
+    said = on(center, sys.executable, "-m", "busbar", "explain", tmp_path / f"slurm-{number}.out")
+    assert said.returncode == 2, said.stdout
+    assert said.stdout.startswith("not run: ")
+    assert f"JOB {number} ON n1 CANCELLED AT" in said.stdout
+
+
 def test_the_recipe_collects_a_failed_job(
     center: Path,  # noqa: F811 - the fixture
     tmp_path: Path,
@@ -50,9 +70,6 @@ def test_the_recipe_collects_a_failed_job(
     for name, text in {"job": JOB, "rank": RANK, **TOOLS}.items():
         (tmp_path / name).write_text(text if name == "job" else f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
-    for variable in ("SLURM", "SBATCH"):
-        monkeypatch.setenv(f"{variable}_ACCOUNT", "ops")
-        monkeypatch.setenv(f"{variable}_QOS", "maint")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     begin = f"cd {tmp_path}; "
     submitted = on(center, "sh", "-c", f"{begin}sbatch --parsable --wait -N2 -n2 -w n1,n2 job")
