@@ -14,6 +14,13 @@ from busbar.expect.floors import above_host_link, host_copy, no_band_of_a_port
 from busbar.expect.point import BANDWIDTH, LATENCY
 from busbar.site.model import Site
 
+SEVERAL = "NCCL_TESTS_SPLIT_MASK"
+"""Divides the ranks among communicators that run at once: the number of one is rank AND mask."""
+_OTHERS = {
+    "NPKIT_DUMP_DIR": "NPKit writes down each event",
+    SEVERAL: f"several communicators share links and NICs ({SEVERAL})",
+}
+
 
 def site_of(run: Run) -> Site:
     """Return the site; raise ``NoExpectation`` without one."""
@@ -37,13 +44,8 @@ def pair(run: Run, reading: Reading) -> Expectation:
     if reading.source is not None and reading.target is not None:
         bench = LATENCY if reading.kind == "latency_us" else BANDWIDTH
         source, target = run.gpu(reading.source), run.gpu(reading.target)
-    question = replace(
-        question_of(run, reading),
-        bench=bench,
-        src=source,
-        dst=target,
-        buffers=reading.buffers or run.buffers or "D D",
-    )
+    question = replace(question_of(run, reading), bench=bench, src=source, dst=target)
+    question = replace(question, buffers=reading.buffers or run.buffers or "D D")
     if bench == BANDWIDTH and question.buffers in ("H D", "D H") and question.nodes == 1:
         return host_copy(site, question)
     question = replace(question, engine=run.engine, driver_us=reading.driver_us)
@@ -69,8 +71,8 @@ def collectives(run: Run, reading: Reading) -> list[Expectation]:
     operation = reading.operation or run.bench
     if reading.kind != "busbw" or operation not in COLLECTIVES:
         raise NoExpectation(f"no band for {operation}", where=f"site {site.name}")
-    if "NPKIT_DUMP_DIR" in (run.environment or {}):
-        raise NoExpectation("NPKit writes down each event", where=f"site {site.name}")
+    for name in _OTHERS.keys() & {n for n, v in (run.environment or {}).items() if v.strip("0x")}:
+        raise NoExpectation(_OTHERS[name], where=f"site {site.name}")
     question = replace(question_of(run, reading), bench=operation)
     # The band of the algorithm that ran; of any that may have run if that is not known.
     if "NCCL_ALGO" in (run.environment or {}):

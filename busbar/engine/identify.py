@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from busbar.engine.job_output import JobOutput
+from busbar.engine.bands import SEVERAL
+from busbar.engine.job_output import Device, JobOutput
 from busbar.engine.reading import Evidence
 from busbar.engine.run import Run
 from busbar.engine.tool import tool_of
@@ -33,14 +34,19 @@ NCCL_NAMES = {
 
 
 def ranks_of(facts: JobOutput) -> int | None:
-    """Return how many ranks the output shows; None if it does not."""
-    return _printed_ranks(facts) or _started_ranks(facts)
+    """Return how many ranks the output shows: printed, requested or by their processes.
 
-
-def _started_ranks(facts: JobOutput) -> int | None:
-    """The ranks that the launcher was told to start, or that show their process."""
+    None if it does not. Of several communicators at once it is the ranks of the first.
+    """
     requested = [command.ranks for command, _ in facts.commands if command.ranks]
-    return max(requested, default=0) or len(facts.processes) or None
+    started = max(requested, default=0) or len(facts.processes) or None
+    return len(communicator(facts)) or _printed_ranks(facts) or started
+
+
+def communicator(facts: JobOutput) -> list[Device]:
+    """Return the GPUs of the first of several communicators (NCCL_TESTS_SPLIT_MASK), if any."""
+    first, *others = sorted({device.group for device in facts.devices.values()}) or [0]
+    return [each for each in facts.devices.values() if others and each.group == first]
 
 
 def _printed_ranks(facts: JobOutput) -> int | None:
@@ -64,6 +70,8 @@ def nodes_of(facts: JobOutput) -> int | None:
     NCCL counts each rank as a node if the network is their only connection. So host names take
     precedence over its count if all ranks are seen.
     """
+    if one := communicator(facts):
+        return len({device.host for device in one})
     tool = tool_of(facts.tool)
     if tool and tool.nodes and (listed := tool.nodes(facts)):
         return listed
@@ -221,6 +229,7 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
     listed = known.listed
     if known.environment is not None:
         shown, listed = {**known.environment, **shown}, ("",)
+    shown |= {SEVERAL: "set"} if communicator(output) else {}
     bench, tool = output.tool, tool_of(output.tool)
     if (tool and bench in tool.outputs) or (not bench and operation in COLLECTIVES):
         bench = operation or ""
@@ -242,12 +251,10 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
     )
     if run.partition is None and run.site is not None:
         fitting = [
-            partition.name
-            for partition in run.site.partitions
-            if partition.name in run.partitions
-            and _may_be(
-                run.site.node_type(partition.name), run, run.nodes or partition.nodes, output
-            )
+            each.name
+            for each in run.site.partitions
+            if each.name in run.partitions
+            and _may_be(run.site.node_type(each.name), run, run.nodes or each.nodes, output)
         ]
         if len(fitting) == 1:
             run = replace(run, partition=fitting[0])

@@ -70,6 +70,8 @@ class Device:
     device: int
     bus: str
     name: str
+    group: int = 0
+    """The communicator of several at once."""
 
 
 class First(list[_T]):

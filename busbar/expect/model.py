@@ -39,6 +39,7 @@ _LATENCY_SCATTER = 5.0
 """Latencies of one system scatter so many times as much as its rates: at 1 MiB readings are 25 %
 off the model, at 1 GiB 5 % (tests/data/published/residuals.tsv)."""
 _PAIR = (1, 2)
+"""Nodes and ranks of each: two GPUs of one node use few channels."""
 _CHANNELS = 32
 """Channels that NCCL shares out among the ranks of a node for messages to one neighbour."""
 _CHANNEL_BYTES = 16 << 20
@@ -76,11 +77,6 @@ class Way:
         return {"reduce_scatter": "all_gather"}.get(self.collective, self.collective)
 
     @property
-    def pair(self) -> bool:
-        """Whether two GPUs of one node take part, which use few channels."""
-        return (self.nodes, self.per_node) == _PAIR
-
-    @property
     def channels(self) -> int | None:
         """The channels to a neighbour of the node; None if they do not limit the rate."""
         if self.collective != "sendrecv" or self.nodes > 1:
@@ -105,7 +101,7 @@ class Way:
         if part == "channel":
             return f"channel vendor {self.vendor}", f"channel {place}"
         way = f"{part} way {self.vendor} {self.kind} {self.algo}"
-        pair = [f"{part} pair {self.vendor}"] if self.pair else []
+        pair = [f"{part} pair {self.vendor}"] if (self.nodes, self.per_node) == _PAIR else []
         return f"{part} vendor {self.vendor}", way, f"{part} {place}", *pair
 
     @property
@@ -131,7 +127,7 @@ class Way:
         size = next(name for most, name in _SIZES if self.nbytes <= most)
         found = [f"{where}, {size}", f"{where}, {self.kind}"]
         found += [f"links {self.links}"] if self.per_node > 1 else []
-        found += ["two GPUs of a node"] if self.pair else []
+        found += ["two GPUs of a node"] if (self.nodes, self.per_node) == _PAIR else []
         staged = " through host memory" if self.host else ""
         network = f"network {self.network}{staged}, {self.kind}, {size}"
         found += [network] if self.nodes > 1 else []

@@ -58,3 +58,19 @@ def test_a_bus_bandwidth_of_0_of_two_ranks() -> None:
     second = "#  Rank  1 Group  0 Pid  12 on n1 device  1 [0x02] NVIDIA A10G\n"
     header = "#       size"
     assert ids(run(ONE_RANK.replace(header, second + header, 1))) == {"invalid-reading"}
+
+
+def test_communicators_at_once_have_no_band() -> None:
+    """NCCL_TESTS_SPLIT_MASK=0x3: four of two ranks, one on each node, share links and NICs."""
+    devices = "".join(
+        f"#  Rank {n} Group {n % 4} Pid {n} on n{n // 4} device {n % 4} [0x0{n % 4}] NVIDIA H200\n"
+        for n in range(8)
+    )
+    before, _, after = ONE_RANK.partition("#  Rank  0 Group  0 Pid  12 on n1 device  0 [0x01]")
+    table = after.partition("\n")[2].replace("0.30  27962.0    0.00", "37.20  225.50    0.00")
+    table = table.replace("225.50    0.00", "225.50  225.50")
+    found = run("# Collective test starting: all_reduce_perf\n" + before + devices + table)
+    assert str(found.verdict) == "unjudged"
+    assert (found.ranks, found.nodes) == (2, 2)
+    assert not found.causes
+    assert "mislabelled-collective" not in {note.id for note in found.notes}

@@ -55,12 +55,9 @@ def parse_device(line: str) -> Device | None:
     if not match:
         return None
     return Device(
-        numbers.count(match["rank"]),
-        numbers.count(match["pid"]),
-        match["host"],
-        numbers.count(match["device"]),
-        match["bus"],
-        match["name"],
+        *(numbers.count(match["rank"]), numbers.count(match["pid"]), match["host"]),
+        *(numbers.count(match["device"]), match["bus"], match["name"]),
+        group=numbers.count(match["group"] or "0"),
     )
 
 
