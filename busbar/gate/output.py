@@ -60,8 +60,8 @@ def _sentence(result: GateDocument) -> str:
         if result.reason:
             ending = "" if result.drain else "; a dry run drains nothing: it may take jobs"
         return "; ".join(parts[:_MOST_FAULTS]) + _more(parts) + ending
-    open_ = [f"{row.check}: {row.note}" for row in result.checks if row.verdict is Verdict.UNKNOWN]
-    open_ += result.problems
+    doubtful = [row for row in result.checks if row.verdict is Verdict.UNKNOWN]
+    open_ = [*result.problems, *(f"{row.check}: {row.note}" for row in doubtful)]
     if open_:
         return f"nothing is certain against it; {open_[0]}" + _more(open_, 1)
     return "nothing speaks against it, it may take jobs"
