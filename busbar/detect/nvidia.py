@@ -19,6 +19,7 @@ from busbar.detect.detected import (
 )
 from busbar.detect.nvidia_chips import BRIDGED, CHIPS, FAMILY, NvidiaChip, by_links
 from busbar.detect.pci import Place
+from busbar.parse import numbers
 from busbar.parse.cpulist import parse_cpu_list
 from busbar.parse.machine.nvidia_smi import Inventory, ListedGpu, Topology
 from busbar.site.family import LinkClass
@@ -304,7 +305,7 @@ def _numa(topology: Topology | None, remarks: list[str]) -> tuple[NumaDomain, ..
     affinities = zip(topology.cpu_affinity, topology.numa_affinity, strict=True)
     for index, (cpus, numa) in enumerate(affinities):
         if cpus and numa and numa.isdecimal():
-            listed, members = domains.setdefault(int(numa), (set(), []))
+            listed, members = domains.setdefault(numbers.count(numa), (set(), []))
             try:
                 listed.update(parse_cpu_list(cpus))
             except ValueError as error:
