@@ -93,10 +93,11 @@ def find_environment(
     delivery = delivery_with_environment(site, kind, lane)
     chosen = lane or delivery.lanes[0]
     if chosen not in delivery.lanes:
+        others = (d for d in site.deliveries if d.kind == delivery.kind and d.environment)
         raise BusbarError(
             f"site {site.name!r} has no lane {lane!r} by Spack",
             where="--lane",
-            hint=suggestion(chosen, delivery.lanes),
+            hint=suggestion(chosen, dict.fromkeys(lane for each in others for lane in each.lanes)),
         )
     if kind == "image":
         system = systems.BASE

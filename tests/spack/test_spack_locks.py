@@ -18,6 +18,7 @@ from busbar.site.delivery import Delivery
 from busbar.site.manifests import environments, shared
 from busbar.site.stacks import environment_directory, environment_name
 from busbar.site.systems import BASE
+from busbar.tools import TOOLS
 from ci.spack import check, gpu_aware_source, manifest, versions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -229,6 +230,24 @@ def test_the_gpu_architecture_of_a_lock_is_that_of_its_sites() -> None:
             if value not in ("none", "auto")
         }
         assert built == {each.arch.removeprefix("sm_") for each in gpus}, f"{site.name}, {lane}"
+
+
+def test_the_features_of_a_delivery_by_spack_are_those_of_its_lock() -> None:
+    packages = {
+        "ucx": {"ucx"},
+        "osu": {"osu-micro-benchmarks"},
+        "xccl": {"nccl-tests", "rccl-tests"},
+        "gpu_aware": {"gpu-aware-mpi"},
+    }
+    for site, delivery, lane in deliveries():
+        if delivery.kind == "spack":
+            features = {*delivery.features} | {
+                each for tool in TOOLS.values() for each in tool.declared(site, delivery)
+            }
+            nodes = load(of_base(site, delivery, lane) / "spack.lock").nodes.values()
+            locked = {node.name for node in nodes}
+            found = {feature for feature, names in packages.items() if names & locked}
+            assert features & packages.keys() == found, f"{site.name}, {lane}"
 
 
 def test_the_recipe_of_gpu_aware_has_the_program_as_it_is() -> None:

@@ -202,3 +202,8 @@ def test_the_path_of_a_system_is_printed(capsys: pytest.CaptureFixture[str]) -> 
     command = ["site", "spack", "dgx-h100", "--system", "rocky9", "--lane", "ucx-current"]
     assert main(command) == 0
     assert capsys.readouterr().out == "site/_stacks/cuda-sm_90-rhel9/ucx-current\n"
+
+
+def test_the_lanes_of_all_deliveries_by_spack_are_known() -> None:
+    with pytest.raises(BusbarError, match="known: cray-mpich, openmpi"):
+        find_environment(sites.load("gh200x4-slingshot"), "ucx-current")

@@ -15,7 +15,9 @@ from busbar.units import format_bytes
 
 
 def _declared(site: Site, delivery: Delivery) -> Iterator[str]:
-    if delivery.kind == "wheels" or (delivery.kind, delivery.mpi) == ("spack", "openmpi"):
+    by_spack = delivery.kind == "spack" and delivery.mpi == "openmpi"
+    # On Slingshot a stack has no UCX, and its lane the name of its MPI.
+    if delivery.kind == "wheels" or (by_spack and delivery.lanes[0].startswith("ucx-")):
         yield "ucx"
 
 
