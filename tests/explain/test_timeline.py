@@ -167,3 +167,17 @@ def test_a_rank_with_another_size_is_named() -> None:
     (cause,) = run("\n".join(lines) + "\n").causes
     assert (cause.id, cause.confidence) == ("collective-mismatch", "certain")
     assert cause.summary.startswith("rank 4 is at ALLREDUCE 812 of 3 elements, rank")
+
+
+def test_an_excerpt_that_stops_within_a_line_accuses_nobody() -> None:
+    """The last word is not another collective, another size, or a wrong value."""
+    lines = [WATCHDOG.format(rank) for rank in range(5)]
+    for cut in ("OpType=ALLR", "NumelIn=", "OpType=ALLREDUCE, NumelIn=16"):
+        text = "\n".join([*lines, WATCHDOG.format(5).partition("OpType")[0] + cut])
+        assert [cause.id for cause in run(text).causes] == ["timeout"], cut
+    head = "#  size  count  type  redop  time  algbw  busbw  error  time  algbw  busbw  error\n"
+    row = "  {}  32  float  sum  427.0  0.00  0.00  3e-08  158.6  0.00  0.00  {}\n"
+    for cut in ("3e", "3e-", "3e-0"):
+        assert not run(
+            "# nThread 1\n" + head + row.format(64, "3e-08") + row.format(128, cut)
+        ).causes

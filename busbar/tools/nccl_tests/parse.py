@@ -115,6 +115,8 @@ def _half(words: list[str], errors: bool) -> NcclHalf | None:
     time_us, algbw, busbw = (numbers.real(word) for word in words[:3])
     if time_us is None or algbw is None or busbw is None:
         return None
+    if _CUT.fullmatch(words[3]):
+        return None
     wrong = None if words[3] == "N/A" else count_wrong(numbers.real(words[3]), errors=errors)
     time, own, bus = map(_decimals, words[:3])
     return NcclHalf(time_us, algbw, busbw, wrong, (time, own, bus))
@@ -126,6 +128,8 @@ def _decimals(word: str) -> int:
     return len(mantissa.partition(".")[2]) - numbers.count(exponent)
 
 
+_CUT = re.compile(r"[\d.]+e[+-]?\d?")
+"""The error at the end of an excerpt that stops within it: ``3e-0`` of ``3e-08``."""
 _LARGEST_ERROR = 0.01
 """The closing line counts errors by the type; none of them may be larger."""
 
