@@ -53,7 +53,10 @@ def page(cause: str) -> Iterator[str]:
         bounds = [f"from {each.since}"] * bool(each.since) + [f"before {each.before}"] * bool(
             each.before
         )
-        yield f"**Remedy with {each.library} {' and '.join(bounds)}:** {each.remedy}"
+        of = f"with {each.library} {' and '.join(bounds)}"
+        if each.words:
+            of = f"if a line matches `{each.words}`"
+        yield f"**Remedy {of}:** {each.remedy}"
         yield ""
     if hides := [each for each in CAUSES if each in hidden_by(cause)]:
         yield f"**Hides:** {', '.join(f'`{each}`' for each in hides)}"
