@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from pathlib import PurePosixPath
 
 from busbar.preflight import elf
 from busbar.preflight.files import TABLES
@@ -13,10 +14,12 @@ from busbar.preflight.host import c_library
 from busbar.preflight.loader import ContainerFile, Libraries, View, ucx_core, version_faults
 from busbar.preflight.model import Origin, PreflightAnswer, PreflightLine, PreflightReport, answer
 from busbar.preflight.mpi import ImageMpi, abi, pmi, ucx
-from busbar.preflight.net import network_lines
-from busbar.preflight.plan import ImagePlan, command, launch
+from busbar.preflight.net import CCL, has_nccl, network_lines
+from busbar.preflight.plan import ImagePlan, command, launch, present
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS
 
+_OF_MPI = {"mpi-abi", "mpi-ucx", "pmi", "shared-memory", "ucx", "ucx-gpu", "gtl"}
+"""Lines that do not matter to a program with NCCL and without MPI, such as PyTorch."""
 _SHARED = {"all", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 _GLIBC = re.compile(r"needs GLIBC_")
 
@@ -26,7 +29,8 @@ def examine(plan: ImagePlan) -> PreflightReport:
     libraries = loaded(plan.view, plan.program)
     mpi = ImageMpi.of(plan, libraries)
     launcher, mpi_type = pmi(plan, mpi)
-    launch_line = launch(plan, mpi_type)
+    without_mpi = not mpi and "libmpich.so.12" not in libraries and has_nccl(libraries)
+    launch_line = launch(plan, mpi_type, one_per_node=without_mpi)
     answers = [
         ("fingerprint", _image(plan)),
         ("glibc", _glibc(plan, libraries)),
@@ -38,6 +42,9 @@ def examine(plan: ImagePlan) -> PreflightReport:
         *network_lines(plan, libraries),
         *gpu_lines(plan, libraries),
     ]
+    if without_mpi:
+        answers = [each for each in answers if each[0] not in _OF_MPI]
+        answers.append(("mpi", answer("without-mpi")))
     return PreflightReport(
         image=plan.contents.reference,
         site=plan.site.name,
@@ -85,6 +92,10 @@ def loaded(view: View, program: ContainerFile | None) -> dict[str, ContainerFile
     for pattern in (r"lib(nccl|rccl)\.so\.\d+", r"lib(nccl|rccl)-net(-\w+)?\.so"):
         for extra in view.matching(pattern):
             libraries.setdefault(extra.path.name, extra)
+    if not has_nccl(libraries):
+        places = [PurePosixPath(each) for each in present(view, TABLES["python"])]
+        found = (view.find(at / name) for at in places for name in view.names(at) if CCL(name))
+        libraries |= {library.path.name: library for library in found if library}
     return libraries
 
 

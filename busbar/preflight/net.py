@@ -12,6 +12,9 @@ from busbar.preflight.loader import ContainerFile, Libraries, ucx_core
 from busbar.preflight.model import PreflightAnswer, Status, answer
 from busbar.preflight.plan import ImagePlan
 
+CCL = re.compile(r"lib[nr]ccl\.so[.\d]*").fullmatch
+"""Whether a name is that of NCCL or RCCL."""
+
 
 def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, PreflightAnswer]]:
     """Yield the lines of the fabric; one line if the site has none."""
@@ -26,7 +29,14 @@ def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, 
         yield "net-plugin", _plugin(plan, libraries, provider)
     else:
         yield "ucx", _verbs(plan, libraries)
+        if has_nccl(libraries):
+            yield "nccl-verbs", _nccl_verbs(plan)
     yield "fabric-devices", _fabric_devices(plan, provider)
+
+
+def has_nccl(libraries: Libraries) -> bool:
+    """Return whether NCCL or RCCL is loaded."""
+    return any(map(CCL, libraries))
 
 
 def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightAnswer:
@@ -54,7 +64,7 @@ def _provider(plan: ImagePlan, library: ContainerFile, provider: str) -> Contain
 
 def _plugin(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightAnswer:
     kind = "rccl" if plan.gpu_option == "--rocm" else "nccl"
-    if not any(re.fullmatch(rf"lib{kind}\.so\.\d+", name) for name in libraries):
+    if not any(name.startswith(f"lib{kind}.so") for name in libraries):
         return answer("no-nccl", kind=kind.upper())
     # NCCL loads libnccl-net.so, or the file that NCCL_NET_PLUGIN gives by its name or suffix.
     chosen = plan.environment.get("NCCL_NET_PLUGIN", "")
@@ -93,6 +103,15 @@ def _verbs(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     if library and (lack := _verbs_driver(plan, library, effect)):
         return lack
     return answer("ucx-verbs", module=module)
+
+
+def _nccl_verbs(plan: ImagePlan) -> PreflightAnswer:
+    """Check libibverbs and its driver, which NCCL opens itself without linking them."""
+    library = plan.view.search("libibverbs.so.1")
+    if library is None:
+        return answer("no-nccl-verbs")
+    lack = _verbs_driver(plan, library, "NCCL sees no device, and uses sockets between nodes")
+    return lack or answer("nccl-verbs", library=library)
 
 
 def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> PreflightAnswer | None:

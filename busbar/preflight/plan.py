@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 import re
 import shlex
 import shutil
@@ -106,7 +107,7 @@ def make_plan(  # noqa: PLR0917 - each is a part of the plan
     gpus = site.node_type().gpus
     option = {"nvidia": "--nv", "amd": "--rocm"}[gpus.vendor] if gpus else ""
     usual = TABLES["cray"] if stack in CRAY_STACKS else ()
-    injected = _injected(host, inject or _present(host, usual))
+    injected = _injected(host, inject or present(host.view, usual))
     driver = _driver(host, option) if option else ()
     own = [part for part in variables.get("LD_LIBRARY_PATH", "").split(":") if part[:1] == "/"]
 
@@ -171,18 +172,18 @@ def _program(view: View, program: str) -> ContainerFile:
     return file
 
 
-def _present(host: Host, patterns: Sequence[str]) -> list[str]:
+def present(view: View, patterns: Sequence[str]) -> list[str]:
     """Return the directory of each pattern; of several versions ``default``, else the newest."""
     directories = []
     for pattern in patterns:
         level = [PurePosixPath("/")]
         for part in PurePosixPath(pattern).parts[1:]:
             if "*" in part:
-                level = [at / name for at in level for name in _by_age(host.view.names(at))]
-                level = [at for at in level if "default" in part or at.name != "default"]
+                found = [(at, fnmatch.filter(view.names(at), part)) for at in level]
+                level = [at / name for at, names in found for name in _by_age(names)]
             else:
                 level = [at / part for at in level]
-        directories += [str(at) for at in level if host.view.names(at)][-1:]
+        directories += [str(at) for at in level if view.names(at)][-1:]
     return directories
 
 
@@ -306,16 +307,21 @@ def hosts_mpirun(plan: ImagePlan) -> str | None:
     return shutil.which("mpirun")
 
 
-def launch(plan: ImagePlan, mpi_type: str | None) -> LaunchLine:
-    """Return the launch line; ``mpi_type`` is the value of ``srun --mpi``."""
+def launch(plan: ImagePlan, mpi_type: str | None, *, one_per_node: bool) -> LaunchLine:
+    """Return the launch line; ``mpi_type`` is the value of ``srun --mpi``.
+
+    With ``one_per_node``, the program itself starts a process for each GPU, as torchrun does.
+    """
     node = plan.site.node_type()
-    ranks = node.gpus.count if node.gpus else 2
+    ranks = 1 if one_per_node else node.gpus.count if node.gpus else 2
     outside: list[str] = []
     inside: list[str] = []
     if plan.site.scheduler != "local":
         nodes = min(2, plan.site.partitions[0].nodes)
         outside = ["srun", f"--nodes={nodes}", f"--ntasks-per-node={ranks}"]
         outside.append(f"--mpi={mpi_type or 'none'}")
+    elif one_per_node:
+        pass
     elif plan.injected and plan.runtime == "apptainer":
         outside = [hosts_mpirun(plan) or "mpirun", "-n", str(ranks)]
     else:

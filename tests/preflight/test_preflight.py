@@ -228,3 +228,37 @@ def test_the_table_says_verdict_and_launch_line(cuda: Case) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("ready: ")
     assert "next: srun --nodes=2 --ntasks-per-node=8 --mpi=pmix apptainer exec --nv" in done.stdout
+
+
+def _pytorch(case: Case) -> None:
+    """The same image as users of PyTorch have it: NCCL of a Python package, no MPI, no UCX."""
+    shutil.rmtree(case.image / "opt")
+    shutil.rmtree(case.image / LIB / "ucx")
+    for pattern in ("libmpi*", "libuct*"):
+        for path in (case.image / LIB).glob(pattern):
+            path.unlink()
+    nccl = "usr/local/lib/python3.12/dist-packages/nvidia/nccl/lib/libnccl.so.2"
+    library(case.image / nccl, text="NCCL version 2.27.7+cuda12.8")
+    program(case.image, [library(case.image / LIB / "libpython3.12.so.1.0")])
+
+
+def test_nccl_without_mpi_is_asked_for_verbs_alone(cuda: Case) -> None:
+    _pytorch(cuda)
+    report = cuda.ready()
+    assert "torchrun" in report["by_name"]["mpi"]["reason"]
+    assert "libibverbs.so.1" in report["by_name"]["nccl-verbs"]["reason"]
+    assert not {"mpi-abi", "pmi", "ucx", "ucx-gpu", "shared-memory"} & report["by_name"].keys()
+    assert "--ntasks-per-node=1 --mpi=none apptainer exec --nv" in report["command"]
+    (cuda.image / LIB / "libibverbs/libmlx5-rdmav34.so").unlink()
+    cuda.finds("nccl-verbs", "slow", "has no libmlx5-rdmav*.so beside it: NCCL sees no device")
+    (cuda.image / LIB / "libibverbs.so.1").unlink()
+    cuda.finds("nccl-verbs", "slow", "NCCL finds no libibverbs.so.1")
+
+
+def test_nccl_is_known_by_its_link(efa: Case) -> None:
+    """Packages install libnccl.so.2 as a link to a name with the whole version."""
+    link = efa.image / LIB / "libnccl.so.2"
+    link.rename(link.with_name("libnccl.so.2.27.7"))
+    link.symlink_to("libnccl.so.2.27.7")
+    (efa.image / "opt/amazon/ofi-nccl/lib64/libnccl-net.so").unlink()
+    efa.finds("net-plugin", "slow", "no libnccl-net.so: NCCL uses sockets instead of efa")
