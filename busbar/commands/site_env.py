@@ -18,10 +18,10 @@ from busbar.data import SITES
 from busbar.errors import BusbarError
 from busbar.site.delivery import DeliveryKind, Stack
 from busbar.site.family import Variable
-from busbar.site.manifests import provide
+from busbar.site.manifests import provide, shared
 from busbar.site.stacks import find_environment
 from busbar.site.tuning import lanes, profiles, refuse_unknown
-from busbar.terminal import stdout
+from busbar.terminal import stderr, stdout
 
 _MODULES_HEAD = """\
 # SPDX-License-Identifier: MIT
@@ -108,7 +108,7 @@ def _spack(args: argparse.Namespace) -> int:
     """Print the directory of a site's environment, for spack -e.
 
     It is the one for the operating system of this machine, else for that of the site, else for
-    Debian 12.
+    Debian 12. Standard error says if it has no lock yet, and how to make one.
 
     Exit status: 0 printed, 2 the site has no such environment, or this machine cannot install its
     lock.
@@ -127,5 +127,14 @@ def _spack(args: argparse.Namespace) -> int:
     if args.create:
         directory = spack.own_environment(site, directory)
     root = SITES.parent
-    stdout().line(str(directory.relative_to(root) if root in directory.parents else directory))
+    path = str(directory.relative_to(root) if root in directory.parents else directory)
+    if not args.create and not (directory / spack.FILE).is_file():
+        own = shared(directory)
+        lacks = f"no lock for {own.system} is committed" if own else "there is no lock"
+        derives = (
+            f"make spack derives it, or make spack-lock ENVS={path.rpartition('_stacks/')[2]}"
+        )
+        solves = f"run make spack-concretize SITE={args.name}"
+        stderr().line(f"busbar site spack: {lacks}; {derives if own else solves}")
+    stdout().line(path)
     return 0

@@ -207,3 +207,28 @@ def test_the_path_of_a_system_is_printed(capsys: pytest.CaptureFixture[str]) -> 
 def test_the_lanes_of_all_deliveries_by_spack_are_known() -> None:
     with pytest.raises(BusbarError, match="known: cray-mpich, openmpi"):
         find_environment(sites.load("gh200x4-slingshot"), "ucx-current")
+
+
+def test_an_environment_without_a_lock_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (tmp_path / "_stacks").mkdir()
+    shutil.copytree(ROOT / "site/h200x4", tmp_path / "h200x4")
+    shutil.copy(ROOT / "site/_stacks/stacks.yaml", tmp_path / "_stacks")
+    site = str(tmp_path / "h200x4")
+    lane = ["--lane", "ucx-current"]
+    assert main(["site", "spack", site, *lane, "--system", "ubuntu22.04"]) == 0
+    output = capsys.readouterr()
+    name = "cuda-sm_90-local-ubuntu22.04/ucx-current"
+    assert output.out == f"{tmp_path}/_stacks/{name}\n"
+    derived = f"make spack derives it, or make spack-lock ENVS={name}\n"
+    assert output.err == f"busbar site spack: no lock for ubuntu22.04 is committed; {derived}"
+    # What concretize leaves behind if Spack finds no solution.
+    own = tmp_path / "h200x4/spack/cuda-sm_90-local/spack.yaml"
+    written(own, "spack: {}\n")
+    assert main(["site", "spack", site, "--system", "debian12"]) == 0
+    solved = f"run make spack-concretize SITE={site}\n"
+    assert capsys.readouterr().err == f"busbar site spack: there is no lock; {solved}"
+    (own.parent / "spack.lock").touch()
+    assert main(["site", "spack", site, "--system", "debian12"]) == 0
+    assert not capsys.readouterr().err
