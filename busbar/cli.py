@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import traceback
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, NoReturn
 from busbar import commands
 from busbar.arguments import Parser, actions
 from busbar.boundary import refuse_foreign_temporary, visible
-from busbar.data import full_version, to_install
+from busbar.data import CHECKOUT, full_version, to_install
 from busbar.document import ErrorDocument, ErrorRow, to_json
 from busbar.errors import BusbarError
 from busbar.redact import redact
@@ -64,6 +65,9 @@ class _Parser(Parser):
     """Keep the message of an error, which is printed as JSON as well."""
 
     def error(self, message: str) -> NoReturn:
+        word = re.search(r"argument COMMAND: invalid choice: '([\w-]+)'", message)
+        if word and CHECKOUT and f"\n{word[1]}:" in (CHECKOUT / "Makefile").read_text():
+            message += f"; or make {word[1]} in the checkout"
         try:
             super().error(message)
         except SystemExit:

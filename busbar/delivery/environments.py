@@ -83,7 +83,7 @@ def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[Enviro
         reason = absent(site, delivery, choice)
         if not reason:
             return [_present(site, delivery, choice, ranks_per_node)]
-        reasons.append(f"{delivery.kind}: {reason}")
+        reasons.append(f"{' or '.join(delivery.names())}: {reason}")
     missing = f"no delivery {choice.delivery!r}" if choice.delivery else "no delivery"
     raise BusbarError(
         f"site {site.name!r} has {missing} that is here ({'; '.join(reasons) or 'none declared'})",

@@ -69,9 +69,9 @@ def test_a_partition_without_an_installed_stack_does_not_stop_the_others(
     why = [p["extras"]["no_environment"] for p in config["systems"][0]["partitions"]]
     assert why[0].startswith("no CUDA toolkit found")
     assert why[1] == ""
-    assert "spack: no Spack environment is installed" in why[2]
+    assert "spack-ucx-1_14: no Spack environment is installed" in why[2]
     monkeypatch.delenv("LOADEDMODULES")
-    with pytest.raises(BusbarError, match=r"modules: no module is loaded"):
+    with pytest.raises(BusbarError, match=r"modules-openmpi: no module is loaded"):
         configuration(site, Choice())
 
 

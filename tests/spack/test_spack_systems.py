@@ -204,11 +204,6 @@ def test_the_path_of_a_system_is_printed(capsys: pytest.CaptureFixture[str]) -> 
     assert capsys.readouterr().out == "site/_stacks/cuda-sm_90-rhel9/ucx-current\n"
 
 
-def test_the_lanes_of_all_deliveries_by_spack_are_known() -> None:
-    with pytest.raises(BusbarError, match="known: cray-mpich, openmpi"):
-        find_environment(sites.load("gh200x4-slingshot"), "ucx-current")
-
-
 def test_an_environment_without_a_lock_is_named(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
