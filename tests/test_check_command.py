@@ -294,12 +294,14 @@ def test_a_check_for_nothing_is_one_line(tmp_path, name, options):
 
 @pytest.fixture
 def earlier(tmp_path):
-    """What a run has left in ``out``, and a script may read."""
-    (tmp_path / "out").mkdir()
-    left = [tmp_path / "out" / name for name in ("results.json", "report.html")]
-    for path in left:
-        path.write_text("pass")
-    return left
+    """The files of an earlier run in ``out``, which a script or a person may read."""
+    names = "results.json", "report.html", "configuration.py", "reframe.json", "reframe.log"
+    files = {tmp_path / "out" / name: f"earlier {name}" for name in names}
+    files[tmp_path / "out/reframe/again/1-0/reframe.json"] = "{}"
+    for path, text in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return files
 
 
 @pytest.mark.parametrize(
@@ -307,22 +309,38 @@ def earlier(tmp_path):
     [
         ([], "the site has no ReFrame configuration"),
         (["--site=no-such-site"], "no site 'no-such-site'"),
+        (["--site=local", "--image=no-such.sif"], "no-such.sif: no such file"),
         (["--site=local", "-n", "link_matrx"], "no check has 'link_matrx'"),
+        (["--site=local", "-n", "gpu_aware", "-t", "full"], "no check matches"),
+        (["--site=local", "-n", "gpu_aware_hipcc"], "no check can run here"),
+        (["--site=local", "--max-retries=-1"], "invalid choice: -1"),
+        (["--site=local", "-n", "memory", "--list"], ""),
     ],
 )
-def test_a_run_without_a_verdict_leaves_none(tmp_path, root, earlier, options, says):
+def test_a_refusal_or_a_list_leaves_the_earlier_run(tmp_path, root, earlier, options, says):
     site = tmp_path / "local"
     site.mkdir()
     shutil.copy(root / "site/local/site.yaml", site)
     status, document, said = check(tmp_path / "out", "--site", str(site), *options)
-    assert (status, document["schema"]) == (2, "busbar-error/1")
+    assert status == (2 if says else 0)
     assert says in said
-    assert not any(path.exists() for path in earlier)
+    assert not says or document["schema"] == "busbar-error/1"
+    assert {path: path.read_text() for path in earlier} == earlier
 
 
-def test_a_list_leaves_the_verdict_of_the_run(tmp_path, earlier):
-    assert check(tmp_path / "out", "--list", "-n", "memory")[0] == 0
-    assert all(path.exists() for path in earlier)
+def test_a_run_removes_the_earlier_results_before_it_measures(tmp_path, earlier):
+    seen = tmp_path / "seen"
+    probe = tmp_path / "probe"
+    probe.write_text(f"#!/bin/sh\nls {tmp_path}/out > {seen}\nls {tmp_path} > {seen}.tmp\n")
+    probe.write_text(f'#!/bin/sh\nls {tmp_path}/out > {seen}\nexec "$@"\n')
+    probe.chmod(0o755)
+    (tmp_path / "tmp").mkdir()
+    options = ["-n", "gpu_aware", "--max-retries=0", "-S", f"gpu_aware.wrapper={probe}"]
+    done = check(tmp_path / "out", *options, TMPDIR=str(tmp_path / "tmp"))
+    assert done[1]["schema"] == "busbar-check/1"
+    assert not {"results.json", "report.html", "reframe.json"} & {*seen.read_text().split()}
+    assert not any(path.exists() and path.read_text() == old for path, old in earlier.items())
+    assert not list((tmp_path / "tmp").glob("rfm-*.log")), "ReFrame's log before its configuration"
 
 
 def plain_reframe(root: Path, output: Path, *options: str, **environment: str):

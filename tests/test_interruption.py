@@ -104,6 +104,8 @@ def in_set_up(tmp_path: Path) -> Run:
     (tools / "nvidia-smi").write_text("#!/bin/sh\ntrap '' TERM INT HUP\nsleep 600\n")
     (tools / "nvidia-smi").chmod(0o755)
     path = f"{tools}:{os.environ['PATH']}"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/reframe.json").write_text('{"session_info": {"uuid": "of an earlier run"}}')
     run = Run(tmp_path / "out", [], {"PATH": path})
     run.wait_for(lambda run: any("sleep 600" in line for line in run.left()))
     # The tools of the machine run while modules are imported, before the run begins.
@@ -190,6 +192,8 @@ def test_nothing_is_left(tmp_path, phase, number, group, ended):
     results = interrupt(phase(tmp_path), number, group)
     messages = {row["check"]: row["message"] for row in results["results"]}
     assert messages["busbar check"] == f"{number.name} ended the run"
+    if phase is in_set_up:
+        assert results["sessions"] == []
     if phase in (in_build, in_run):
         assert {"link_matrix", "BuildGpuAware"} & {*messages, *_skipped(results)}
     if phase is in_report:

@@ -194,6 +194,11 @@ def test_a_row_is_the_worst_reading_of_its_check():
     shown = screen([replace(unjudged(), results=(*rows, degraded))], io.StringIO())
     assert shown[3].endswith("degraded")
     assert "9 GB/s" in shown[3]
+    one, every = unjudged().results  # without a band, the slowest; a latency, the longest
+    slowest = replace(one, gb_per_s=21.25), replace(every, gb_per_s=5.557, pair="all_cores")
+    longest = [replace(row, metric="latency", gb_per_s=None, us=row.gb_per_s) for row in slowest]
+    for rows, value in ((slowest, "5.557 GB/s"), (longest, "21.25 us")):
+        assert value in screen([replace(unjudged(), results=tuple(rows))], io.StringIO())[2]
 
 
 def test_limits_of_picoseconds_are_not_shown():

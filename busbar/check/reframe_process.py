@@ -18,6 +18,7 @@ from reframe.core import fields, variables
 from reframe.core.pipeline import RegressionTest
 from reframe.frontend import cli
 from reframe.frontend.loader import RegressionCheckLoader
+from reframe.utility import osext
 
 import busbar.check.causes  # noqa: F401 - the checks import it
 from busbar.check.listing import CHOSEN, MATCHES, Match, match
@@ -71,6 +72,8 @@ def main() -> None:
     # ReFrame has no hook between the loading of checks and the filtering of those that cannot run.
     cli.RegressionCheckLoader = _Loader  # type: ignore[misc]
     variables.VarSpace.inject = _set_variables  # type: ignore[assignment]
+    # Until it has read its configuration, ReFrame logs to a file in /tmp, which it leaves there.
+    osext.mkstemp_path = lambda **_: "/dev/null"  # type: ignore[attr-defined]
     sys.argv = ["reframe", *json.loads(line)]
     try:
         cli.main()

@@ -78,7 +78,6 @@ def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
     outcome.
     """
     output_directory(plan.output, "--output")
-    report(plan).unlink(missing_ok=True)
     return reframe.load(_arguments(plan))
 
 
@@ -182,6 +181,7 @@ def _run_once(
     log = plan.output / "reframe.log"
     earlier = _left(plan)
     lines: list[str] = []
+    report(plan).unlink(missing_ok=True)  # of an earlier run
     with log.open("wb", buffering=0) as kept:
         for line in reframe.run(Order(plan.hashes, plan.sweep)):
             lines.append(line)

@@ -63,7 +63,8 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
             *(state.site, state.lane, outcomes, skipped),
             interrupted=name,
             coverage=_coverage(state.target, outcomes),
-            sessions=_sessions(output),
+            # An interrupted run that measured nothing has left the report of the run before.
+            sessions=_sessions(output) if state.outcomes else [],
         )
         page = page_of(Frame(of_document(document), state.model))
         try:

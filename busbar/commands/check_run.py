@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from busbar import site as sites
-from busbar.boundary import output_directory, refuse_foreign_to_root, refuse_unsafe
+from busbar.boundary import output_directory, refuse_foreign_to_root, refuse_unsafe, replace_file
 from busbar.check.default_site import default_site
 from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
@@ -53,7 +53,6 @@ def started(args: argparse.Namespace, reframe: ReFrame) -> int:
     _choice(args)  # refuses names before anything is made
     refuse_foreign_to_root(history_directory(), "BUSBAR_HISTORY")
     with output_of(args) as output, own(output):
-        remove_old_results(output)
         refuse_without_space(output)
         return _run(args, output, reframe)
 
@@ -100,13 +99,13 @@ def _run(args: argparse.Namespace, output: Path, reframe: ReFrame) -> int:
         if interruption.name:
             interruption.finish()
             cancel_jobs(output)
-        elif not state.outcomes and not untested(state.target, state.lane):
-            reasons = [match.reason for match in state.chosen if not match.runs_in]
-            refuse_nothing(args.checks, args.name, _tags(args), reasons)
         return conclude(args, output, state)
 
 
-def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: ReFrame) -> None:
+def _accepted(
+    args: argparse.Namespace, output: Path, state: RunState, reframe: ReFrame
+) -> tuple[RunPlan, list[Environment]]:
+    """Load what to run; refuse it while the results of an earlier run are still there."""
     site_file, site = _site(args)
     state.site, state.model = site.name, site
     state.target = _target(args, site)
@@ -116,15 +115,29 @@ def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: R
     try:
         matches = load(plan, reframe)
     except BusbarError:
-        matches = []  # the outcome of the run says why
-    else:
-        _refuse_unknown(args, matches, environments)
+        return plan, environments  # the outcome of the run says why
+    _refuse_unknown(args, matches, environments)
     state.chosen = to_run(matches, args.name, _tags(args))
-    plan = replace(plan, hashes=tuple(match.hash for match in state.chosen))
+    lost = missing_features(plan, environments, args.require) or untested(state.target, plan.lane)
+    if not lost and not any(match.runs_in for match in state.chosen):
+        refuse_nothing(args.checks, args.name, _tags(args), [m.reason for m in state.chosen])
+    return replace(plan, hashes=tuple(match.hash for match in state.chosen)), environments
+
+
+def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: ReFrame) -> None:
+    config = output / reframe_configuration.FILE
+    earlier = config.read_bytes() if config.exists() else None
+    try:
+        plan, environments = _accepted(args, output, state, reframe)
+    except BusbarError:
+        if earlier is not None:
+            replace_file(config, earlier)
+        raise
     jobs = job_count(state.chosen, plan.sweep)
     ahead = f": {counted(jobs, 'job')}" if jobs else ""
     tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
     waits = waiting_shown(output, tell) if state.target.nodes else nullcontext()
+    remove_old_results(output)
     with args.interruption.held(), stderr().progress(jobs) as bar, waits:
 
         def progress(step: Step) -> None:

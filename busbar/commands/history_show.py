@@ -52,7 +52,7 @@ def series(document: HistoryShow) -> None:
         )
         return
     columns = [Column("series"), Column("nights", right=True, rank=1), Column("last", rank=2)]
-    columns += [Column(name, right=True) for name in ("reading", "median")]
+    columns += [Column(name, right=True) for name in ("last night", "median")]
     columns += [Column("band", rank=3), Column("unit")]
     rows: list[list[Part]] = []
     for each in document.series:
@@ -74,7 +74,7 @@ def compared(document: Comparison) -> None:
     columns += [Column("b / a", right=True), Column("95 % interval"), Column("", rank=1)]
     rows: list[list[Part]] = []
     for each in document.series:
-        interval = "too few readings"
+        interval = "needs 4 readings of each"
         if each.ratio.low is not None and each.ratio.high is not None:
             interval = f"{each.ratio.low:.3f} .. {each.ratio.high:.3f}"
         unit = each.key.unit

@@ -31,6 +31,7 @@ from busbar.site.model import NodeType, Partition, Site
 from busbar.slurm.client import setting
 from busbar.slurm.options import slurm_options
 
+FILE = "configuration.py"
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
 _BACKENDS = (
     "busbar.delivery.launchers",
@@ -182,7 +183,7 @@ def load(site_file: Path, choice: Choice) -> dict[str, Any]:
 
 def write(config: Mapping[str, Any], directory: Path) -> Path:
     """Write a configuration that ``reframe -C`` reads; return the file."""
-    file = directory / "configuration.py"
+    file = directory / FILE
     text = pprint.pformat(dict(config), width=100, sort_dicts=False)
     file.write_text(
         f"# ReFrame configuration of this run, written by busbar check.\n"

@@ -107,10 +107,13 @@ def rows_of_check(name: str, outcome: Outcome) -> list[list[Part]]:
 
 
 def deciding(outcome: Outcome) -> Result | None:
-    """Return the worst of the results that have the verdict of their check, readings first."""
+    """Return the worst of the results that have the verdict of their check, readings first.
+
+    Without bands, it is the slowest of those with the largest size.
+    """
     rows = [row for row in outcome.results if row.verdict is outcome.verdict]
     readings = [row for row in rows if row.value is not None] or rows
-    return min(readings, key=lambda row: (quality(row), -(row.bytes or 0)), default=None)
+    return min(readings, key=lambda r: (quality(r), -(r.bytes or 0), speed(r)), default=None)
 
 
 def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:
@@ -141,6 +144,11 @@ def quality(row: Result) -> float:
         return 0.0
     share = row.value / row.typical
     return 1 / share if row.metric == "latency" else share
+
+
+def speed(row: Result) -> float:
+    """Return a number that is least for the slowest of several readings without a band."""
+    return (row.value or 0.0) * (-1 if row.metric == "latency" else 1)
 
 
 def _cells(

@@ -16,7 +16,7 @@ from busbar.report.curve import CurvePicture, curve
 from busbar.report.failures import repeat
 from busbar.report.headline import of_reading
 from busbar.report.matrix import MatrixPicture, matrix
-from busbar.report.rows import ends_of, in_words, namer, quality
+from busbar.report.rows import ends_of, in_words, namer, quality, speed
 from busbar.report.trend import Trend
 from busbar.site.model import Site
 from busbar.units import format_bytes
@@ -193,12 +193,12 @@ def _section(
 
 
 def _badness(row: Result) -> tuple[float, ...]:
-    """Return a key that sorts the worst first; of equally bad ones the largest message."""
-    return (-row.verdict.severity, round(quality(row), 2), -(row.bytes or 0))
+    """Return a key that sorts the worst first; then the largest and slowest."""
+    return (-row.verdict.severity, round(quality(row), 2), -(row.bytes or 0), speed(row))
 
 
 def _headline(readings: Sequence[Result]) -> Result | None:
-    """Return the worst reading; if all is well, that of the largest size."""
+    """Return the worst reading; if all is well, the slowest of the largest size."""
     if not readings or readings[0].verdict.is_problem:
         return next(iter(readings), None)
     return min(
