@@ -119,8 +119,9 @@ def _accepted(
     _refuse_unknown(args, matches, environments)
     state.chosen = to_run(matches, args.name, _tags(args))
     lost = missing_features(plan, environments, args.require) or untested(state.target, plan.lane)
-    if not lost and not any(match.runs_in for match in state.chosen):
-        refuse_nothing(args.checks, args.name, _tags(args), [m.reason for m in state.chosen])
+    if not lost and not job_count(state.chosen, plan.sweep):
+        reasons = [match.reason for match in state.chosen if not match.runs_in]
+        refuse_nothing(args.checks, args.name, _tags(args), reasons)
     return replace(plan, hashes=tuple(match.hash for match in state.chosen)), environments
 
 
