@@ -28,6 +28,11 @@ _LEAST_US = {False: 0.01, True: 0.1}
 or another node less than one transaction over PCIe, NVLink or Infinity Fabric. MPI adds several of
 either."""
 
+_UNNAMED = (
+    "the log does not say which collective it is: keep the command line, or name the file after it"
+    " (all_reduce.log)"
+)
+
 
 def expectation_of(run: Run) -> Expect:
     """Return the function that gives the limit and band of each reading of ``run``.
@@ -98,7 +103,7 @@ def _of_model(run: Run, reading: Reading) -> list[Expectation | BusbarError]:
     try:
         if tool is None:
             where = f"site {run.site.name}" if run.site else ""
-            raise NoExpectation(f"no band for {run.bench or 'this tool'}", where=where)
+            raise NoExpectation(f"no band for {run.bench}" if run.bench else _UNNAMED, where=where)
         return [*tool.bands(run, reading)]
     except BusbarError as error:
         # Other errors than a missing band: the site has no such number of nodes or GPUs.

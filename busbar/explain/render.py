@@ -39,8 +39,9 @@ _BEFORE = 80
 def print_explanations(
     explanations: Sequence[Explanation], out: Terminal, *, verbose: bool = False
 ) -> None:
-    """Print each run: verdict and causes, its readings, then notes."""
-    for index, explanation in enumerate(explanations):
+    """Print each run, the worst first: verdict and causes, its readings, then notes."""
+    ordered = sorted(explanations, key=lambda each: each.verdict.severity, reverse=True)
+    for index, explanation in enumerate(ordered):
         if index:
             out.rule()
         _print(explanation, out, verbose)

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from busbar.explain import Source, explain
+from busbar.site import load
 from busbar.verdict import Verdict
 
 from .outputs import ids, nccl_table, run
@@ -130,6 +132,15 @@ def test_a_connection_has_two_ends() -> None:
     assert found.version is None
     (note,) = [note for note in found.notes if note.id == "no-band"]
     assert "give --site: such GPUs have dgx-h100, " in note.summary
+
+
+def test_a_table_of_an_unnamed_collective() -> None:
+    table = TABLE_16.replace("sum", "none")
+    (note,) = [note for note in run(table, site="p4de").notes if note.id == "no-band"]
+    assert "site p4de: the log does not say which collective it is: keep" in note.summary
+    named = Source.from_text("all_reduce.log", table)
+    (found,) = explain([named], site=load("p4de"))
+    assert "no-band" not in {note.id for note in found.notes}
 
 
 def test_efa_plugin_missing() -> None:

@@ -36,6 +36,14 @@ def test_json_of_several_runs_is_a_list(capsys: pytest.CaptureFixture[str]) -> N
     assert [run["verdict"] for run in json.loads(capsys.readouterr().out)] == ["pass", "failed"]
 
 
+def test_text_begins_with_the_worst_run(capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(DATA / f"h200x4/{name}") for name in ("nccl_no_debug.log", "osu_bw_ob1.log")]
+    assert main(["explain", *files]) == 1
+    text = capsys.readouterr().out
+    assert text.startswith("failed: ")
+    assert "pass: " in text
+
+
 def test_text_names_cause_line_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
     path = DATA / "h200x4/osu_bw_ob1.log"
     assert main(["explain", str(path)]) == 1
