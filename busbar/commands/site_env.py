@@ -129,12 +129,11 @@ def _spack(args: argparse.Namespace) -> int:
     root = SITES.parent
     path = str(directory.relative_to(root) if root in directory.parents else directory)
     if not args.create and not (directory / spack.FILE).is_file():
-        own = shared(directory)
-        lacks = f"no lock for {own.system} is committed" if own else "there is no lock"
-        derives = (
-            f"make spack derives it, or make spack-lock ENVS={path.rpartition('_stacks/')[2]}"
-        )
-        solves = f"run make spack-concretize SITE={args.name}"
-        stderr().line(f"busbar site spack: {lacks}; {derives if own else solves}")
+        if own := shared(directory):
+            what = f"no lock for {own.system} is committed; make spack derives it, or make "
+            what += f"spack-lock ENVS={path.rpartition('_stacks/')[2]}"
+        else:
+            what = f"there is no lock; run make spack-concretize SITE={args.name}"
+        stderr().line(f"busbar site spack: {what}")
     stdout().line(path)
     return 0
