@@ -65,7 +65,8 @@ def crossings(facts: JobOutput, node: NodeType | None) -> list[Crossing]:
             nics = _numbered_nic(node, send, listed), _numbered_nic(node, receive, listed)
         else:
             near, far = _near_nic(node, device), _near_nic(node, other)
-            nics = (near, far) if near and far else (("", 0), ("", 0))
+            used = near and far and (not listed or {near[0], far[0]} <= {*listed.values()})
+            nics = (near, far) if near and far and used else (("", 0), ("", 0))
         (first, rail), (second, other_rail) = nics
         same = rail == other_rail if first or second else None
         pairs[source, target] = Crossing(source, target, first, second, same, evidence)

@@ -16,6 +16,7 @@ from busbar.parse import numbers
 from busbar.site.family import Instance
 from busbar.site.load import family_named
 from busbar.verdict import Verdict
+from busbar.words import counted
 
 _MOST_GPUS = 8
 """Nodes with more GPUs are rare: more ranks are on several nodes."""
@@ -191,7 +192,7 @@ def nic_count(context: Context) -> Finding | None:
     for seen in facts.seen("nccl.ib-devices"):
         used = len(re.findall(r"\[\d+\]", seen["devices"]))
         if used < expected and across_nodes(context):
-            return degraded(f"{used} NICs in use, a node has {expected}", seen)
+            return degraded(f"{counted(used, 'NIC')} in use, a node has {expected}", seen)
     return None
 
 

@@ -16,7 +16,9 @@ from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
 from busbar.job.sample import LiveRank, Process
 from busbar.words import grouped
 
-_SEGMENT, _SHARES, _BLOCKS, _TALKS, _LIBRARY, _STACK = map(re.compile, TABLE["patterns"].values())
+_SEGMENT, _SHARES, _BLOCKS, _SLEEPS, _TALKS, _LIBRARY, _STACK = map(
+    re.compile, TABLE["patterns"].values()
+)
 
 _TRANSPORTS = ("OMPI_MCA_btl", "OMPI_MCA_pml", "UCX_TLS")
 
@@ -179,10 +181,14 @@ def _computes(main: Process) -> bool:
 
 
 def late(job: LiveJob) -> Iterator[Cause]:
-    """One rank computes all the time, and the others rest. A GPU makes a rank spin that waits."""
+    """One rank computes all the time, and the others rest. A GPU makes a rank spin that waits.
+
+    A rank that sleeps by a timer of its own waits for nobody: then the one that spins may wait.
+    """
     odd = [r for r in job.ranks if _computes(r.main) and not r.main.gpu]
     rest = [rank for rank in job.ranks if rank not in odd]
     calm = all(r.main.mean_cpu <= LIMIT.rests for r in rest)
+    calm = calm and not any(_SLEEPS.match(r.main.wchan) and not r.main.switches for r in rest)
     if len(odd) == 1 and rest and calm and not moves(job):
         yield cause("late", odd, mean=fmean(each.main.mean_cpu for each in rest))
 

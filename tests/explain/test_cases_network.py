@@ -49,6 +49,18 @@ def test_rails_from_the_log_alone() -> None:
     assert not flat.causes
 
 
+def test_no_rail_is_crossed_by_a_nic_that_is_not_used() -> None:
+    """Without lines of connections, the NICs near the GPUs are a guess; the list refutes it."""
+    site = "h20-roce"
+    ring = "node0:1000:9 [0] NCCL INFO Channel 00/01 : 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15\n"
+    table = nccl_table({1 << 30: 48.0}, ranks=16, nodes=2, gpu="NVIDIA H20")
+    using = (
+        "node0:1000:9 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [RO]; OOB eth0:10.0.0.1<0>\n"
+    )
+    assert "rail-mismatch" in ids(run(table, ring, site=site))
+    assert ids(run(table, using + ring, site=site)) == {"nic-count-short"}
+
+
 # ---- EFA: old and new wording
 def efa(
     provider: str,

@@ -141,6 +141,13 @@ def test_the_rank_that_differs(cause: str, odd: Any, rest: Any, ranks: list[int]
     assert answer.verdict is not Verdict.PASS
 
 
+def test_a_rank_that_sleeps_waits_for_nobody() -> None:
+    """The one that spins may wait for it."""
+    asleep = [process(rank, wchan="hrtimer_nanosleep", switches=0.0) for rank in (0, 1, 3)]
+    answer = judge("1", [node(*asleep, process(2, cpu=1.0, switches=1.0))])
+    assert answer.causes == ()
+
+
 def test_the_rank_with_other_transports() -> None:
     """If rank 0 has no shared memory, Open MPI lets all ranks use TCP."""
     rows = [process(rank, shared=()) for rank in range(RANKS)]
