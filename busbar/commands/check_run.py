@@ -213,12 +213,9 @@ def _tags(args: argparse.Namespace) -> tuple[str, ...]:
 def _refuse_unknown(
     args: argparse.Namespace, matches: Sequence[Match], environments: Sequence[Environment]
 ) -> None:
+    provided = [feature for each in environments for feature in each.features]
     refuse_unknown(
-        matches,
-        names=args.name,
-        tags=args.tag,
-        required=args.require,
-        provided=[feature for each in environments for feature in each.features],
+        matches, names=args.name, tags=args.tag, required=args.require, provided=provided
     )
 
 
