@@ -53,9 +53,8 @@ def page(cause: str) -> Iterator[str]:
         bounds = [f"from {each.since}"] * bool(each.since) + [f"before {each.before}"] * bool(
             each.before
         )
-        of = f"with {each.library} {' and '.join(bounds)}"
-        if each.words:
-            of = f"if a line matches `{each.words}`"
+        versions = f"with {each.library} {' and '.join(bounds)}"
+        of = f"if a line matches `{each.words}`" if each.words else versions
         yield f"**Remedy {of}:** {each.remedy}"
         yield ""
     if hides := [each for each in CAUSES if each in hidden_by(cause)]:

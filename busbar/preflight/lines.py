@@ -14,7 +14,7 @@ from busbar.preflight.host import c_library
 from busbar.preflight.loader import ContainerFile, Libraries, View, ucx_core, version_faults
 from busbar.preflight.model import Origin, PreflightAnswer, PreflightLine, PreflightReport, answer
 from busbar.preflight.mpi import ImageMpi, abi, pmi, ucx
-from busbar.preflight.net import CCL, has_nccl, network_lines
+from busbar.preflight.net import is_nccl, network_lines
 from busbar.preflight.plan import ImagePlan, command, launch, present
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS
 
@@ -29,7 +29,7 @@ def examine(plan: ImagePlan) -> PreflightReport:
     libraries = loaded(plan.view, plan.program)
     mpi = ImageMpi.of(plan, libraries)
     launcher, mpi_type = pmi(plan, mpi)
-    without_mpi = not mpi and "libmpich.so.12" not in libraries and has_nccl(libraries)
+    without_mpi = not mpi and "libmpich.so.12" not in libraries and any(map(is_nccl, libraries))
     launch_line = launch(plan, mpi_type, one_per_node=without_mpi)
     answers = [
         ("fingerprint", _image(plan)),
@@ -92,9 +92,9 @@ def loaded(view: View, program: ContainerFile | None) -> dict[str, ContainerFile
     for pattern in (r"lib(nccl|rccl)\.so\.\d+", r"lib(nccl|rccl)-net(-\w+)?\.so"):
         for extra in view.matching(pattern):
             libraries.setdefault(extra.path.name, extra)
-    if not has_nccl(libraries):
+    if not any(map(is_nccl, libraries)):
         places = [PurePosixPath(each) for each in present(view, TABLES["python"])]
-        found = (view.find(at / name) for at in places for name in view.names(at) if CCL(name))
+        found = (view.find(at / name) for at in places for name in view.names(at) if is_nccl(name))
         libraries |= {library.path.name: library for library in found if library}
     return libraries
 

@@ -101,9 +101,8 @@ def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[PreflightAnswer, str | N
         return answer("mpirun-of-host" if mpirun else "no-mpirun-of-host", mpirun=mpirun), None
     if plan.site.scheduler == "local":
         places = ("/opt/busbar/bin", "/usr/bin", "/usr/local/bin", "/opt/mpich/bin")
-        if any("mpirun" in plan.view.names(PurePosixPath(place)) for place in places):
-            return answer("mpirun-of-image"), None
-        return answer("no-mpirun-of-image"), None
+        found = any("mpirun" in plan.view.names(PurePosixPath(place)) for place in places)
+        return answer("mpirun-of-image" if found else "no-mpirun-of-image"), None
     types = plan.host.mpi_types
     if types is None:
         return answer("no-srun"), None

@@ -12,8 +12,8 @@ from busbar.preflight.loader import ContainerFile, Libraries, ucx_core
 from busbar.preflight.model import PreflightAnswer, Status, answer
 from busbar.preflight.plan import ImagePlan
 
-CCL = re.compile(r"lib[nr]ccl\.so[.\d]*").fullmatch
-"""Whether a name is that of NCCL or RCCL."""
+is_nccl = re.compile(r"lib[nr]ccl\.so[.\d]*").fullmatch
+"""Match the name of NCCL or RCCL."""
 
 
 def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, PreflightAnswer]]:
@@ -29,14 +29,9 @@ def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, 
         yield "net-plugin", _plugin(plan, libraries, provider)
     else:
         yield "ucx", _verbs(plan, libraries)
-        if has_nccl(libraries):
+        if any(map(is_nccl, libraries)):
             yield "nccl-verbs", _nccl_verbs(plan)
     yield "fabric-devices", _fabric_devices(plan, provider)
-
-
-def has_nccl(libraries: Libraries) -> bool:
-    """Return whether NCCL or RCCL is loaded."""
-    return any(map(CCL, libraries))
 
 
 def _libfabric(plan: ImagePlan, libraries: Libraries, provider: str) -> PreflightAnswer:

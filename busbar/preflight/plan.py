@@ -189,11 +189,7 @@ def present(view: View, patterns: Sequence[str]) -> list[str]:
 
 def _by_age(names: Sequence[str]) -> list[str]:
     """Sort versions from old to new; ``default`` comes last."""
-
-    def age(name: str) -> tuple[bool, tuple[int, ...], str]:
-        return name == "default", elf.numbers(name), name
-
-    return sorted(names, key=age)
+    return sorted(names, key=lambda name: (name == "default", elf.numbers(name), name))
 
 
 def _needed(
@@ -320,11 +316,9 @@ def launch(plan: ImagePlan, mpi_type: str | None, *, one_per_node: bool) -> Laun
         nodes = min(2, plan.site.partitions[0].nodes)
         outside = ["srun", f"--nodes={nodes}", f"--ntasks-per-node={ranks}"]
         outside.append(f"--mpi={mpi_type or 'none'}")
-    elif one_per_node:
-        pass
     elif plan.injected and plan.runtime == "apptainer":
         outside = [hosts_mpirun(plan) or "mpirun", "-n", str(ranks)]
-    else:
+    elif not one_per_node:
         inside = ["mpirun", "-n", str(ranks)]
     return LaunchLine(tuple(outside), tuple(_enter(plan)), tuple(inside), mpi_type or "")
 
