@@ -65,9 +65,9 @@ class _Parser(Parser):
     """Keep the message of an error, which is printed as JSON as well."""
 
     def error(self, message: str) -> NoReturn:
-        word = re.search(r"argument COMMAND: invalid choice: '([\w-]+)'", message)
-        if word and CHECKOUT and f"\n{word[1]}:" in (CHECKOUT / "Makefile").read_text():
-            message += f"; or make {word[1]} in the checkout"
+        word = re.search(r"argument COMMAND: invalid choice: '(?P<word>[\w-]+)'", message)
+        if word and CHECKOUT and f"\n{word['word']}:" in (CHECKOUT / "Makefile").read_text():
+            message += f"; or make {word['word']} in the checkout"
         try:
             super().error(message)
         except SystemExit:
