@@ -100,11 +100,8 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
     if failure:
         raise failure
     refuse_without_space(output)
-    return (
-        interruption.status
-        if name
-        else exit_status(document.verdict, require_bands=args.require_bands)
-    )
+    status = exit_status(document.verdict, require_bands=args.require_bands)
+    return interruption.status if name else status
 
 
 def _with_next_step(headline: Headline, site: Site | None) -> Headline:

@@ -200,8 +200,7 @@ def _plan(
 
 def _place(target: Target) -> str:
     if target.allocation:
-        nodes = counted(len(target.nodes), "node")
-        return f", inside job {target.allocation.job} on its {nodes}"
+        return f", inside job {target.allocation.job} on its {counted(len(target.nodes), 'node')}"
     tested = counted(len(target.nodes) - len(target.untested), "node")
     return f", {tested}" if target.sweep else ""
 
