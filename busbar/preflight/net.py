@@ -30,7 +30,7 @@ def network_lines(plan: ImagePlan, libraries: Libraries) -> Iterator[tuple[str, 
     else:
         yield "ucx", _verbs(plan, libraries)
         if any(map(is_nccl, libraries)):
-            yield "nccl-verbs", _nccl_verbs(plan)
+            yield "nccl-verbs", _nccl_verbs(plan, libraries)
     yield "fabric-devices", _fabric_devices(plan, provider)
 
 
@@ -100,9 +100,11 @@ def _verbs(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     return answer("ucx-verbs", module=module)
 
 
-def _nccl_verbs(plan: ImagePlan) -> PreflightAnswer:
+def _nccl_verbs(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     """Check libibverbs and its driver, which NCCL opens itself without linking them."""
-    library = plan.view.search("libibverbs.so.1")
+    name = "libibverbs.so.1"
+    own = (plan.view.linked(f, name) for user, f in libraries.items() if f and is_nccl(user))
+    library = next(filter(None, own), None) or plan.view.search(name)
     if library is None:
         return answer("no-nccl-verbs")
     lack = _verbs_driver(plan, library, "NCCL sees no device, and uses sockets between nodes")

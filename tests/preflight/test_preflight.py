@@ -230,6 +230,9 @@ def test_the_table_says_verdict_and_launch_line(cuda: Case) -> None:
     assert "next: srun --nodes=2 --ntasks-per-node=8 --mpi=pmix apptainer exec --nv" in done.stdout
 
 
+NCCL = "usr/local/lib/python3.12/dist-packages/nvidia/nccl/lib/libnccl.so.2"
+
+
 def _pytorch(case: Case) -> None:
     """The same image as users of PyTorch have it: NCCL of a Python package, no MPI, no UCX."""
     shutil.rmtree(case.image / "opt")
@@ -237,8 +240,7 @@ def _pytorch(case: Case) -> None:
     for pattern in ("libmpi*", "libuct*"):
         for path in (case.image / LIB).glob(pattern):
             path.unlink()
-    nccl = "usr/local/lib/python3.12/dist-packages/nvidia/nccl/lib/libnccl.so.2"
-    library(case.image / nccl, text="NCCL version 2.27.7+cuda12.8")
+    library(case.image / NCCL, text="NCCL version 2.27.7+cuda12.8")
     program(case.image, [library(case.image / LIB / "libpython3.12.so.1.0")])
 
 
@@ -253,6 +255,9 @@ def test_nccl_without_mpi_is_asked_for_verbs_alone(cuda: Case) -> None:
     cuda.finds("nccl-verbs", "slow", "has no libmlx5-rdmav*.so beside it: NCCL sees no device")
     (cuda.image / LIB / "libibverbs.so.1").unlink()
     cuda.finds("nccl-verbs", "slow", "NCCL finds no libibverbs.so.1")
+    library(cuda.image / "opt/rdma/libibverbs.so.1")
+    library(cuda.image / NCCL, text="NCCL version 2.27.7+cuda12.8", runpath="/opt/rdma")
+    cuda.finds("nccl-verbs", "slow", "/opt/rdma/libibverbs.so.1 (image) has no libmlx5-rdmav")
 
 
 def test_nccl_is_known_by_its_link(efa: Case) -> None:
