@@ -20,14 +20,8 @@ export PRTE_MCA_plm_ssh_args='-o BatchMode=yes -o StrictHostKeyChecking=yes'
 trap 'exit 143' TERM
 sort -u "$OAR_NODEFILE" >hosts
 exec 2>&1  # one file, in the order in which things were said
-json=()
-if timeout 30 all_reduce_perf --help 2>&1 </dev/null | grep -q -e '-J,'; then
-    json=(-J json.private/nccl-tests.1.json)
-    trap 'rm -rf json.private; exit 143' TERM
-    mkdir -p -m 700 json.private
-fi
-printf '%s\n' '$ mpirun -np 16 --bind-to none --hostfile hosts -N 8 -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1'"${json[*]:+ ${json[*]}}"
-mpirun -np 16 --bind-to none --hostfile hosts -N 8 -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1 "${json[@]}"
+printf '%s\n' '$ mpirun -np 16 --bind-to none --hostfile hosts -N 8 -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1'
+mpirun -np 16 --bind-to none --hostfile hosts -N 8 -x NCCL_DEBUG -x NCCL_DEBUG_FILE -x NCCL_DEBUG_SUBSYS -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1
 status=$?
 cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"

@@ -22,14 +22,8 @@ export NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,TUNING
 export NCCL_DEBUG_FILE=nccl.%h.%p.log
 trap 'exit 143' TERM
 exec 2>&1  # one file, in the order in which things were said
-json=()
-if timeout 30 all_reduce_perf --help 2>&1 </dev/null | grep -q -e '-J,'; then
-    json=(-J json.private/nccl-tests.1.json)
-    trap 'rm -rf json.private; exit 143' TERM
-    mkdir -p -m 700 json.private
-fi
-printf '%s\n' '$ srun --cpu-bind=none --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1'"${json[*]:+ ${json[*]}}"
-srun --cpu-bind=none --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1 "${json[@]}"
+printf '%s\n' '$ srun --cpu-bind=none --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1'
+srun --cpu-bind=none --mpi=pmix BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1
 status=$?
 cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
