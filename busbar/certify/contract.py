@@ -116,7 +116,7 @@ class Clause(Record):
     """Nodes that measure together; 1 stands for each node by itself."""
     at_least: Figures = ()
     """What every rate must reach, each of them: ``low``, ``95 % of typical``, ``80 % of limit``,
-    ``400 GB/s``. Without it, its verdict must be a pass. Of a sweep: what the links of a pair of
+    ``400 GB/s``. Without it, each must pass by its band. Of a sweep: what the links of a pair of
     nodes carry with all NICs; without it the bands of the site judge."""
     at_most: Figures = ()
     """What no latency may exceed: ``high``, ``5 us``."""

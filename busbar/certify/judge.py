@@ -11,11 +11,10 @@ from functools import cached_property
 from busbar.certify.contract import Clause, Contract
 from busbar.certify.ledger import Ledger
 from busbar.certify.plan import Work, done, lacking, work_of
-from busbar.certify.readings import ClauseResult, State, judge_row, rows_of, share
+from busbar.certify.readings import ClauseResult, State, counted_rows, judge_row, rows_of, share
 from busbar.engine.results import Result
 from busbar.slurm.hostlist import fold
 from busbar.units import format_bytes
-from busbar.verdict import Verdict
 from busbar.words import counted, names_text
 
 
@@ -141,12 +140,7 @@ class _Judge:
         return ""
 
     def _readings(self) -> ClauseResult:
-        rows = list(self._rows())
-        if not self.clause.at_least and not self.clause.at_most:
-            # As for a check: what nothing is known of does not matter beside what was judged.
-            passed = {row.where for row in rows if row.verdict is Verdict.PASS}
-            unjudged = Verdict.UNJUDGED
-            rows = [r for r in rows if r.verdict is not unjudged or r.where not in passed]
+        rows = counted_rows(self.clause, list(self._rows()))
         if not rows:
             return self._not("not measured", self._missing() or self._no_reading())
         judged = [judge_row(self.clause, row) for row in rows]
@@ -156,6 +150,8 @@ class _Judge:
         missing = self._missing()
         if self.work and self.work.together <= 2 and (lost := {*self.ledger.nodes} - named):
             missing = missing or f"no reading of {fold(sorted(lost))}"
+        if self.clause.at_least and self.clause.at_most and len({row.unit for row in rows}) < 2:
+            missing = missing or f"measured no {'rate' if rows[0].unit == 'us' else 'latency'}"
         shares = [each for each in judged if each.promised]
         first = (bad or unknown or sorted(shares, key=share) or judged)[0]
         if bad:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -70,10 +70,30 @@ def rows_of(clause: Clause, checked: Snapshot) -> Iterator[Result]:
                 yield row
 
 
+def _figures_on(clause: Clause, row: Result) -> Sequence[str]:
+    """Return the figures that a reading must reach: those of rates or those of latencies."""
+    figures = clause.at_most if row.unit == "us" else clause.at_least
+    return () if row.value is None else figures
+
+
+def counted_rows(clause: Clause, rows: Sequence[Result]) -> list[Result]:
+    """Return the rows that decide on a clause.
+
+    With figures, the readings that they are about, and all that is wrong. Without figures a size
+    that has no band does not count if another size of its pair has passed, as in the verdict on a
+    check. That data arrived intact says nothing of a rate.
+    """
+    unjudged = Verdict.UNJUDGED
+    if clause.at_least or clause.at_most:
+        right = (Verdict.PASS, unjudged)
+        return [r for r in rows if r.verdict not in right or _figures_on(clause, r)]
+    passed = {(r.where, r.pair) for r in rows if r.verdict is Verdict.PASS and r.value is not None}
+    return [r for r in rows if r.verdict is not unjudged or (r.where, r.pair) not in passed]
+
+
 def judge_row(clause: Clause, row: Result) -> ClauseResult:
     """Judge one reading by the figures of the clause, else by its own verdict."""
-    latency = row.unit == "us"
-    texts = clause.at_most if latency else clause.at_least
+    latency, texts = row.unit == "us", _figures_on(clause, row)
     result = ClauseResult(
         clause=clause.text,
         state="met",
@@ -86,8 +106,6 @@ def judge_row(clause: Clause, row: Result) -> ClauseResult:
         if row.verdict is not Verdict.UNJUDGED:
             result = replace(result, promised=row.high if latency else row.low)
         state = _STATES.get(row.verdict, "not met")
-        if row.verdict is Verdict.UNJUDGED and (clause.at_least or clause.at_most):
-            state = "met"  # the figures of the clause are about other readings
         why = row.message or f"{row.verdict}: {row.pair or row.check}"
         return replace(result, state=state, why="" if state == "met" else why)
     known = {text: Figure.parse(text).among(row) for text in texts}

@@ -108,6 +108,25 @@ def test_a_size_without_a_reading_is_not_measured(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("figures", "state"),
+    [
+        ("", "not measured"),
+        ("    at_least: low\n", "not measured"),
+        ("    at_most: 5 us\n", "not measured"),
+        ("    at_least: 20 GB/s\n    at_most: 5 us\n", "not measured"),
+        ("    at_least: 20 GB/s\n", "met"),
+        ("    at_least: 80 % of limit\n", "met"),
+        ("    at_least: 25 GB/s\n", "not met"),
+    ],
+)
+def test_rates_without_a_band_need_figures(tmp_path: Path, figures: str, state: str) -> None:
+    clauses = f"  - require: check\n    check: pt2pt\n{figures}"
+    found = FakeFleet(tmp_path, clauses=clauses, banded=False).certify()
+    assert states(found) == [state]
+    assert bool(found.clauses[0].why) == (state != "met")
+
+
 def test_a_check_without_results_is_not_measured(tmp_path: Path) -> None:
     clauses = CLAUSES.replace("80 % of limit", "95 % of high").replace(
         "check: pt2pt", "check: memory"
