@@ -314,8 +314,10 @@ def _answer(site: Site, question: Question) -> Expectation | NoExpectation:
         known = expect(site, question)
     except NoExpectation as error:
         return error
-    guess = known.outside or known.floor
-    return NoExpectation("no such run was measured", limit=known.limit) if guess else known
+    if not known.outside and not known.floor:
+        return known
+    guess = known if known.outside else None
+    return NoExpectation("no such run was measured", limit=known.limit, guess=guess)
 
 
 @cache

@@ -86,6 +86,7 @@ class NoExpectation(BusbarError):  # noqa: N818 - an answer, not a fault
         path: tuple[str, ...] = (),
         sources: tuple[str, ...] = (),
         nbytes: int | None = None,
+        guess: Expectation | None = None,
     ) -> None:
         super().__init__(what, where=where, hint=hint)
         self.limit = limit
@@ -93,6 +94,7 @@ class NoExpectation(BusbarError):  # noqa: N818 - an answer, not a fault
         self.path = path
         self.sources = sources
         self.nbytes = nbytes
+        self.guess = guess
 
 
 def proven(site: Site, gpus: Gpus, band: Band) -> Proof:

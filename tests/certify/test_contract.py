@@ -11,6 +11,7 @@ from busbar import site as sites
 from busbar.certify import contract as contracts
 from busbar.certify.plan import planned
 from busbar.errors import BusbarError
+from busbar.expect import Question, expect
 from tests.cases import cases, some
 
 _HEAD = "site: dgx-h100\npartition: gpu\nclauses:\n"
@@ -154,6 +155,18 @@ def test_the_first_contract_of_each_site_is_valid(tmp_path: Path, name: str) -> 
     *lines, last = planned(contract, ["n0", "n1"])
     assert len(lines) >= 3
     assert "node hours" in last
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 12])
+def test_no_first_figure_is_above_the_band(tmp_path: Path, nodes: int) -> None:
+    site = sites.load("dgx-b200")
+    file = tmp_path / "contract.yaml"
+    file.write_text(contracts.first(site, "gpu", nodes))
+    clause = next(c for c in contracts.read(file).clauses if c.operation and c.nodes == nodes)
+    band = expect(site, Question(bench="all_reduce", nbytes=2**30, nodes=nodes, partition="gpu"))
+    (figure,) = clause.figures
+    assert band.low - 0.1 <= (figure.among(band) or 0) <= band.low
+    assert ("agree on a figure" in file.read_text()) == band.outside
 
 
 def test_typical_needs_a_measurement_of_such_machines(tmp_path: Path) -> None:
