@@ -9,6 +9,7 @@ from busbar.history.compare import Comparison
 from busbar.history.events import Changes
 from busbar.history.importing import Imports
 from busbar.history.model import Change, HistoryShow, iso
+from busbar.history.statistic import SHORTEST, WINDOWS
 from busbar.history.store import HistoryList
 from busbar.report.headline import of_news
 from busbar.report.news import news
@@ -83,15 +84,20 @@ def compared(document: Comparison) -> None:
     stdout().fitted(columns, rows)
 
 
+def _no_change(document: Changes) -> str:
+    if not document.series:
+        return "the history is empty; next: busbar check, or busbar history import FILE"
+    nights, needed = counted(document.nights, "night"), SHORTEST + WINDOWS[0]
+    if document.nights < needed:
+        return f"unjudged: {nights} of at least {needed} that a change needs"
+    return f"pass: nothing changed in {document.series} series of up to {nights}"
+
+
 def changes(document: Changes) -> None:
     """Print events."""
     out = stdout()
     if not document.events:
-        out.line(
-            f"pass: nothing changed in {document.series} series of up to {document.nights} nights"
-            if document.series
-            else "the history is empty; next: busbar check, or busbar history import FILE"
-        )
+        out.line(_no_change(document))
     if worse := of_news(list(news(document.events))):
         step = "see below what else changed then; if it is meant, busbar site calibrate accepts it"
         out.headline(Verdict.DEGRADED, worse, step)

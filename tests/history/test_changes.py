@@ -226,6 +226,13 @@ def nights(directory: Path, facts: Mapping[str, object], moved: Mapping[str, obj
     return file
 
 
+def test_one_night_shows_no_change(tmp_path: Path, busbar: Command) -> None:
+    file = nights(tmp_path, {}, {})
+    file.write_text(file.read_text().splitlines()[0])
+    assert busbar("history import", file).status == 0
+    assert busbar("history changes").out.startswith("unjudged: 1 night of at least 24 ")
+
+
 def test_one_true_difference_among_many(tmp_path: Path, busbar: Command) -> None:
     same = {f"fact{n}": str(n) for n in range(30)}
     file = nights(tmp_path, {**same, "driver": "570.86", "glibc": "2.36"}, {"glibc": "2.36"})
