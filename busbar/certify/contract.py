@@ -316,8 +316,7 @@ def _answer(site: Site, question: Question) -> Expectation | NoExpectation:
         return error
     if not known.outside and not known.floor:
         return known
-    guess = known if known.outside else None
-    return NoExpectation("no such run was measured", limit=known.limit, guess=guess)
+    return NoExpectation("no such run was measured", limit=known.limit, guess=known)
 
 
 @cache

@@ -153,9 +153,7 @@ class _Judge:
         if self.clause.at_least and self.clause.at_most and len({row.unit for row in rows}) < 2:
             missing = missing or f"measured no {'rate' if rows[0].unit == 'us' else 'latency'}"
         shares = [each for each in judged if each.promised]
-        first = (bad or unknown or sorted(shares, key=share) or judged)[0]
-        if bad:
-            first = min(bad, key=share)
+        first = min(bad, key=share) if bad else (unknown or sorted(shares, key=share) or judged)[0]
         like = _kind(rows[judged.index(first)])
         values = [r.value for r in rows if r.value is not None and _kind(r) == like]
         state: State = "not met" if bad else "not measured" if unknown or missing else "met"

@@ -83,12 +83,11 @@ def counted_rows(clause: Clause, rows: Sequence[Result]) -> list[Result]:
     that has no band does not count if another size of its pair has passed, as in the verdict on a
     check. That data arrived intact says nothing of a rate.
     """
-    unjudged = Verdict.UNJUDGED
     if clause.at_least or clause.at_most:
-        right = (Verdict.PASS, unjudged)
+        right = (Verdict.PASS, Verdict.UNJUDGED)
         return [r for r in rows if r.verdict not in right or _figures_on(clause, r)]
     passed = {(r.where, r.pair) for r in rows if r.verdict is Verdict.PASS and r.value is not None}
-    return [r for r in rows if r.verdict is not unjudged or (r.where, r.pair) not in passed]
+    return [r for r in rows if r.verdict != Verdict.UNJUDGED or (r.where, r.pair) not in passed]
 
 
 def judge_row(clause: Clause, row: Result) -> ClauseResult:

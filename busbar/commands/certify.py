@@ -118,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
             if interruption.name:
                 interruption.finish()
             found = records.acceptance(contract, site.name, ledger)
+            if len(records.signatures(directory)) > bool(args.key):
+                tell("the record is written anew, without signatures; next: busbar certify sign")
             record = records.write(directory, found)
             if args.key and not interruption.name:
                 records.sign(directory, args.key)

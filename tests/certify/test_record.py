@@ -16,6 +16,7 @@ from busbar.certify.record import Acceptance, begin
 from busbar.check.processes import Interruption
 from busbar.cluster.nightly.process import Ended
 from busbar.errors import BusbarError
+from tests.said import Command
 
 from .records import CLAUSES, FakeFleet
 
@@ -210,3 +211,16 @@ def test_attached_files_belong_to_the_record(tmp_path: Path) -> None:
         begin(fleet.record, fleet.contract_file, site, [sbom])
     with pytest.raises(BusbarError, match="--attach"):
         begin(fleet.record, fleet.contract_file, site, [tmp_path / "lost"])
+
+
+def test_a_removed_signature_is_told(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    busbar = Command(capfd)  # it runs in a child
+    monkeypatch.setattr(Executor, "run", lambda *_: None)
+    contract = tmp_path / "contract.yaml"
+    contract.write_text("site: local\nclauses: [{require: gate}]\n")
+    words = f"certify run --contract {contract} --output {tmp_path / 'record'}"
+    assert "signature" not in busbar(words).err
+    (tmp_path / "record/record.json.sig").touch()
+    assert "without signatures; next: busbar certify sign" in busbar(words).err
