@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from busbar.history.model import HistoryBounds
 from busbar.history.record import HistoryRecord, Measured
@@ -74,7 +75,10 @@ def test_a_selection_without_readings(store: Path, busbar: Command) -> None:
         busbar.refuses(hint, "history compare driver=570", b)
 
 
-def test_a_site_with_a_slash_whose_readings_make_no_band(tmp_path: Path, busbar: Command) -> None:
+def test_a_site_with_a_slash_whose_readings_make_no_band(
+    tmp_path: Path, busbar: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where no run of busbar check has left results
     file = tmp_path / "a.jsonl"
     rows = [
         {"time": f"2026-01-{1 + n // 2:02}", "site": "up/down", "metric": f"m{n % 2}", "value": n}
