@@ -132,7 +132,7 @@ def _repaired(text: str, ledger: Ledger) -> list[str]:
     names = expand(text, "--repaired")
     known = {*ledger.nodes, *ledger.missing}
     if other := [name for name in names if name not in known]:
-        what, hint = f"{other[0]} is no node of this record", suggestion(other[0], known)
+        what, hint = f"{other[0]} is not a node of this record", suggestion(other[0], known)
         raise BusbarError(what, where="--repaired", hint=hint)
     return names
 

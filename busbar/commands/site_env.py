@@ -107,8 +107,8 @@ def _modules(site: str, variables: dict[str, str]) -> str:
 def _spack(args: argparse.Namespace) -> int:
     """Print the directory of a site's environment, for spack -e.
 
-    It is the one for the operating system of this machine, else for that of the site, else for
-    Debian 12. Standard error says if it has no lock yet, and how to make one.
+    Prefer the environment for the operating system of this machine, then the one for the system
+    of the site, then the one for Debian 12. Standard error says how to make a missing lock.
 
     Exit status: 0 printed, 2 the site has no such environment, or this machine cannot install its
     lock.
@@ -133,7 +133,7 @@ def _spack(args: argparse.Namespace) -> int:
             what = f"no lock for {own.system} is committed; make spack derives it, or make "
             what += f"spack-lock ENVS={path.rpartition('_stacks/')[2]}"
         else:
-            what = f"there is no lock; run make spack-concretize SITE={args.name}"
+            what = f"no lock found; run make spack-concretize SITE={args.name}"
         stderr().line(f"busbar site spack: {what}")
     stdout().line(path)
     return 0

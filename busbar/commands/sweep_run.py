@@ -90,7 +90,7 @@ def _refuse_earlier(output: Path, *, resume: bool) -> None:
     earlier = output / RESULTS
     if resume and not (output / PLAN).exists():
         raise BusbarError(
-            "there is no sweep", where=str(output), hint="omit --resume to start one"
+            "no sweep to resume", where=str(output), hint="omit --resume to start one"
         )
     if not resume and earlier.exists() and earlier.stat().st_size:
         raise BusbarError(

@@ -16,7 +16,7 @@ _HASH_SHOWN = 12
 
 
 def lock_of(view: Path | None) -> Lock | None:
-    """Return the lock of the active Spack environment or that of a view; None without one."""
+    """Return the lock of the active Spack environment or of a view; None if there is none."""
     directories = [Path(each) for each in [os.environ.get("SPACK_ENV", "")] if each]
     directories += [view.parents[1]] if view and view.parent.name == ".spack-env" else []
     for directory in directories:

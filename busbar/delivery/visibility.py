@@ -25,7 +25,7 @@ _READ = {"nvidia": VARIABLES[:1], "amd": VARIABLES}
 
 
 def refuse_hidden_gpus(site: Site) -> None:
-    """Raise ``BusbarError`` if the environment hides GPUs and there is no scheduler.
+    """Raise ``BusbarError`` if the environment hides GPUs on a machine without a scheduler.
 
     Others may use the hidden GPUs, and the checks need all.
     """

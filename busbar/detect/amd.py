@@ -124,7 +124,7 @@ def _from_links(links: tuple[AmdLink, ...], classes: Mapping[str, LinkClass]) ->
     direct = _direct(links)
     complete = len(direct) == count * (count - 1) // 2
     arch = "gfx942" if complete else "gfx90a"
-    # MI300A is in nodes of four, with twice the links: the limit is that of the faster one.
+    # Nodes of four MI300A have twice the links: take the limit of the faster chip.
     chip = _chip({"arch": arch, "model": "MI300A" if count == _OF_MI300A else ""})
     remark = (
         f"only the links of the GPUs are known: model, memory and addresses are unknown, and arch"

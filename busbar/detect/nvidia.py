@@ -227,7 +227,7 @@ def _host_link(
 ) -> dict[str, Any]:
     """Return the host link; empty if the GPUs have different ones, or one without a link class.
 
-    If the report of a card omits the link, assume that of the product; the slot may offer less.
+    If the report of a card omits the link, take the one of the product; the slot may offer less.
     """
     if all(gpu.c2c for gpu in inventory.gpus):
         return {"host_link": {"class": _C2C, "count": 1}} if _C2C in classes else {}

@@ -462,7 +462,7 @@ def test_the_sample_takes_other_nodes_each_day_until_all_had_their_turn() -> Non
         (["--stages", ""], "'' is not a stage"),
         (["--max-hours", "0"], "must be a number above 0"),
         (["--keep", "0"], "must be a positive integer"),
-        (["--resume"], "there is no night"),
+        (["--resume"], "no night to resume"),
         (["--site", "local"], "has no Slurm"),
         (["--partition", "cpu"], "not one of gpu"),
     ],

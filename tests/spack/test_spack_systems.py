@@ -223,7 +223,7 @@ def test_an_environment_without_a_lock_is_named(
     written(own, "spack: {}\n")
     assert main(["site", "spack", site, "--system", "debian12"]) == 0
     solved = f"run make spack-concretize SITE={site}\n"
-    assert capsys.readouterr().err == f"busbar site spack: there is no lock; {solved}"
+    assert capsys.readouterr().err == f"busbar site spack: no lock found; {solved}"
     (own.parent / "spack.lock").touch()
     assert main(["site", "spack", site, "--system", "debian12"]) == 0
     assert not capsys.readouterr().err

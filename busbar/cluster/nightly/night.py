@@ -167,7 +167,7 @@ def last(output: Path) -> Night:
     found = list(nights(output))
     if not found:
         raise BusbarError(
-            "there is no night", where=str(output), hint="omit --resume to start one"
+            "no night to resume", where=str(output), hint="omit --resume to start one"
         )
     return found[-1]
 

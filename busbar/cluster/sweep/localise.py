@@ -48,7 +48,7 @@ _MANY = 10  # fleets: healthy readings that show their scatter by the median abs
 _DEGREES = 3  # method: degrees of freedom of noise with a heavy tail
 _SUSPECT_DEVIATIONS = 3  # fleets: how far below the healthy scores an end is a suspect
 _SUSPECT_SHARE = 0.5  # fleets: the same as a share of the tolerance
-_ENOUGH = 12  # paths: partners of an end that is no candidate after them, and no suspect
+_ENOUGH = 12  # paths: with so many partners, an end that is not a candidate is not a suspect
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -165,8 +165,8 @@ def suspicious(pairs: Pairs, cut: float) -> tuple[Bools, Floats, Ints]:
 def locate(pairs: Pairs, cut: float, tests: int, *, relative: bool) -> Located:
     """Return the ends that are slower than ``cut``, which is relative to the expected rate.
 
-    ``relative`` means that the expected rate is that of the fleet itself. Otherwise it is a limit,
-    and ends that are slow together are accused together.
+    With ``relative`` the expected rate comes from the fleet itself. Otherwise it is a limit, and
+    ends that are slow together are accused together.
     """
     pairs = pairs.once()
     whole, _ = scores(pairs)
