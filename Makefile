@@ -80,7 +80,7 @@ spack-lock: setup ## solve again and write the locks (ENVS=...)
 	@ci/spack/lock.sh $(ENVS)
 
 pins: setup ## print which packages of the Spack locks are behind their newest release, deprecated or vulnerable; without a network
-	@$(BIN)/python -m ci.spack.versions
+	@$(BIN)/python -m ci.spack.locks pins $(SITE)
 
 spack-externals: setup ## find this machine's compiler, CUDA, ROCm, EFA, Slurm, Cray MPICH for Spack (SITE=, GCC=gcc-13, TARGET=zen3)
 	@ci/spack/setup.sh

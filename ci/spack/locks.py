@@ -19,7 +19,7 @@ from busbar.site.manifests import MANIFEST, STACKS
 from busbar.site.stacks import find_environment
 from busbar.spack import FILE, Lock, LockedPackage, load
 
-from . import check, inputs, manifest
+from . import check, inputs, manifest, versions
 
 ROOT = data.SITES / STACKS
 _FOLLOWS = "a dependency changed"
@@ -147,6 +147,17 @@ def _manifests(args: argparse.Namespace) -> int:
     return 0
 
 
+def _pins(args: argparse.Namespace) -> int:
+    found: dict[str, set[str]] = {}
+    for item in chosen(args.names).values():
+        lanes = [path.name for path in item.scopes if path.parent.name == "lanes"]
+        lines = found.setdefault(lanes[0] if lanes else "no lane", set())
+        lines.update(versions.outdated(load(item.lock)))
+    for lane, lines in sorted(found.items()):
+        print(f"{lane}:", *sorted(lines), sep="\n  ")
+    return 0
+
+
 def _diff(args: argparse.Namespace) -> int:
     lines = differences(load(args.old), load(args.new))
     print(*(lines or ["both locks install the same"]), sep="\n")
@@ -170,6 +181,9 @@ def main(arguments: list[str] | None = None) -> int:
     one.add_argument("--solved", action="store_true", default=None, help="only with solved locks")
     one.add_argument("--derived", action="store_false", dest="solved", help="only the others")
     one.set_defaults(run=_manifests)
+    one = actions.add_parser("pins", help="print what is behind or vulnerable, by lane")
+    one.add_argument("names", nargs="*", metavar="NAME", help="environment, its directory or site")
+    one.set_defaults(run=_pins)
     one = actions.add_parser("diff", help="print the differences of two locks, by package")
     one.add_argument("old", type=Path, metavar="OLD", help="a spack.lock")
     one.add_argument("new", type=Path, metavar="NEW", help="the spack.lock to compare with it")

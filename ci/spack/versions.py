@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Print which packages of the locks are behind, from `versions.yaml`; needs no network.
-
-$ python -m ci.spack.versions
-"""
+"""What is behind, deprecated or vulnerable in a lock, from `versions.yaml`; needs no network."""
 
 from __future__ import annotations
 
@@ -13,9 +10,7 @@ from typing import Any
 
 import yaml
 
-from busbar.data import SITES
-from busbar.site.manifests import STACKS
-from busbar.spack import FILE, Lock, load
+from busbar.spack import Lock
 
 _PARTS = ("major", "minor", "patch", "build")
 # What is known of versions.
@@ -48,30 +43,27 @@ def _at_run_time(lock: Lock) -> set[str]:
     return found
 
 
-def defects(lock: Lock) -> Iterator[tuple[str, str]]:
-    """Yield each package that Spack builds in a deprecated or vulnerable version, and why."""
+def defects(lock: Lock, *, to_build: bool = False) -> Iterator[tuple[str, str]]:
+    """Yield each package that Spack builds in a deprecated or vulnerable version, and why.
+
+    A vulnerability counts at run time; ``to_build`` yields those of all other packages instead.
+    """
     at_run_time = _at_run_time(lock)
     for key, node in lock.nodes.items():
         entry = KNOWN["packages"].get(node.name, {}) if node.prefix is None else {}
-        if node.version in entry.get("deprecated", ()):
+        if not to_build and node.version in entry.get("deprecated", ()):
             yield node.name, f"{node.name}@{node.version} is deprecated by its recipe"
-        for cve, fixed in entry.get("fixed", {}).items() if key in at_run_time else ():
-            if behind(node.version, fixed):
+        for cve, fixed in entry.get("fixed", {}).items():
+            if (key in at_run_time) is not to_build and behind(node.version, fixed):
                 yield node.name, f"{node.name}@{node.version} has {cve}, which {fixed} fixes"
 
 
-def main() -> None:
-    """Print each package of which a committed lock has another version than the newest."""
-    locks = [load(path) for path in sorted((SITES / STACKS).rglob(FILE))]
-    pinned = {(node.name, node.version) for lock in locks for node in lock.nodes.values()}
-    pinned |= {("spack", lock.made_by["version"]) for lock in locks}
-    for name, version in sorted(pinned):
+def outdated(lock: Lock) -> Iterator[str]:
+    """Yield each package that is behind, and each that is deprecated or vulnerable, and why."""
+    pinned = {(node.name, node.version) for node in lock.nodes.values()}
+    for name, version in {*pinned, ("spack", lock.made_by["version"])}:
         newest = KNOWN["packages"].get(name, {}).get("newest", "")
         if how := behind(version, newest):
-            print(f"{name} {version}: {newest} is the newest, {how} behind")
-    for name, line in sorted({each for lock in locks for each in defects(lock)}):
-        print(f"{line}; kept: {KNOWN['kept'].get(name, 'no')}")
-
-
-if __name__ == "__main__":
-    main()
+            yield f"{name}@{version} is {how} behind {newest}"
+    yield from (f"{why}; kept: {KNOWN['kept'].get(name, 'no')}" for name, why in defects(lock))
+    yield from (f"{why}; only used to build" for _, why in defects(lock, to_build=True))

@@ -19,7 +19,7 @@ from busbar.site.manifests import environments, shared
 from busbar.site.stacks import environment_directory, environment_name
 from busbar.site.systems import BASE
 from busbar.tools import TOOLS
-from ci.spack import check, gpu_aware_source, manifest, versions
+from ci.spack import check, gpu_aware_source, locks, manifest, versions
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages/spack_repo/busbar/packages"
@@ -90,6 +90,18 @@ def test_versions_are_compared_by_number() -> None:
         ("2025-08-12", "2026-03-19"): "1 major",
     }
     assert {pair: versions.behind(*pair) for pair in table} == table
+
+
+def test_what_is_behind_is_printed_by_lane(capsys: pytest.CaptureFixture[str]) -> None:
+    assert locks.main(["pins", "local", "mi250x-cray"]) == 0
+    lanes = dict(
+        part.split(":\n") for part in re.split(r"\n(?! )", capsys.readouterr().out) if part
+    )
+    assert lanes.keys() == {"no lane", "ucx-1.14", "ucx-current"}
+    assert "  ucx@1.14.1 is 8 minor behind 1.22.0" in lanes["ucx-1.14"].split("\n")
+    assert "  ucx@" not in lanes["ucx-current"]
+    vulnerable = "  openssl@3.6.1 has CVE-2026-45447, which 3.6.3 fixes; only used to build"
+    assert all(vulnerable in lines.split("\n") for lines in lanes.values())
 
 
 def test_the_locks_were_made_with_the_pinned_spack() -> None:
