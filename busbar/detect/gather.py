@@ -8,6 +8,7 @@ import shutil
 import socket
 import urllib.error
 import urllib.request
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,29 +18,12 @@ from busbar.data import PYTHON
 from busbar.detect.pci import Place, place, without_tool
 from busbar.gate.sysfs import compute_gpus, text_in
 from busbar.parse import numbers
+from busbar.parse.tables import beside
 from busbar.program import call
 from busbar.site.delivery import MpiFamily
 from busbar.slurm.nodes import describing
 
-_TOOLS: dict[str, tuple[str, ...]] = {
-    "nvidia-smi topo": ("nvidia-smi", "topo", "-m"),
-    "nvidia-smi nvlink": ("nvidia-smi", "nvlink", "-s"),
-    "nvidia-smi -q": ("nvidia-smi", "-q"),
-    "nvidia-smi compute_cap": ("nvidia-smi", "--query-gpu=compute_cap", "--format=csv"),
-    "rocm-smi": ("rocm-smi", "--showtopo", "--showproductname", "--json"),
-    "amd-smi topology": ("amd-smi", "topology", "--json"),
-    "amd-smi static": (
-        *("amd-smi", "static", "--asic", "--bus", "--vram", "--partition", "--json"),
-    ),
-    "lstopo": ("lstopo", "--of", "xml"),
-    "lstopo-no-graphics": ("lstopo-no-graphics", "--of", "xml"),
-    "ibstat": ("ibstat",),
-    "fi_info": ("fi_info",),
-    "flux resource list": ("flux", "resource", "list"),
-    "pbsnodes": ("pbsnodes", "-a"),
-}
-_OPTIONAL = ("nvidia-smi compute_cap", "sinfo", "flux resource list", "pbsnodes")
-"""Commands that may fail: old drivers lack the query, and a node may have a client only."""
+TOOLS: Mapping[str, Mapping[str, str]] = beside(__file__)
 _TIMEOUT_S = 30
 _ETHERNET = "1"
 """ARPHRD_ETHER: not loopback, InfiniBand or a tunnel."""
@@ -93,7 +77,10 @@ class Outputs:
 def gather(root: Path = Path("/")) -> Outputs:
     """Run the installed tools; ``root`` is the directory that contains `sys` and `dev`."""
     host = socket.gethostname()
-    tools = _TOOLS | describing(host.split(".")[0])
+    tools = {
+        name: tuple(row["command"].split()) for name, row in TOOLS.items() if "command" in row
+    }
+    tools |= describing(host.split(".")[0])
     installed = {name: command for name, command in tools.items() if shutil.which(command[0])}
     # In parallel: each tool initializes the same driver, which may take seconds.
     with ThreadPoolExecutor(max_workers=max(len(installed), 1)) as pool:
@@ -102,7 +89,7 @@ def gather(root: Path = Path("/")) -> Outputs:
     failed = {
         name: output
         for name, (succeeded, output) in results.items()
-        if not succeeded and name not in _OPTIONAL
+        if not succeeded and "optional" not in TOOLS[name]
     }
     text |= _ports(root) | _ethernet(root)
     gpus = compute_gpus(root)

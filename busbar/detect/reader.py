@@ -7,48 +7,17 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from busbar.boundary import read_text
-from busbar.detect.gather import Outputs
+from busbar.detect.gather import TOOLS, Outputs
 from busbar.errors import BusbarError, file_error
-from busbar.parse.machine import (
-    amd_smi,
-    amd_text,
-    fi_info,
-    hwloc,
-    ibstat,
-    nvidia_smi,
-    rocm_smi,
-    schedulers,
-)
 from busbar.site.yamlfile import dotted
-from busbar.slurm.nodes import parse_hardware
 
 Parsed = TypeVar("Parsed")
-_PARSERS: dict[str, Callable[[str], object]] = {
-    "nvidia-smi -q": nvidia_smi.parse_inventory,
-    "nvidia-smi topo": nvidia_smi.parse_topology,
-    # Before nvlink, whose output has the same lines for GPUs.
-    "nvidia-smi -L": nvidia_smi.parse_list,
-    "nvidia-smi nvlink": nvidia_smi.parse_nvlink,
-    "nvidia-smi mig.mode": nvidia_smi.parse_mig_mode,
-    "nvidia-smi compute_cap": nvidia_smi.parse_compute_capability,
-    "rocm-smi": rocm_smi.parse_topology,
-    "amd-smi static": amd_smi.parse_static,
-    "amd-smi static (text)": amd_text.parse_static,
-    "amd-smi topology": amd_smi.parse_topology,
-    "amd-smi topology (text)": amd_text.parse_topology,
-    "lstopo": hwloc.parse_machine,
-    "ibstat": ibstat.parse_ibstat,
-    "fi_info": fi_info.parse_fi_info,
-    "scontrol": parse_hardware,
-    "sinfo": schedulers.parse_sinfo,
-    "flux resource list": schedulers.parse_flux,
-    "pbsnodes": schedulers.parse_pbsnodes,
-}
 VENDOR_TOOLS = ("nvidia-smi", "amd-smi", "rocm-smi")
 _MOST_BYTES = 64 * 2**20
 
@@ -121,16 +90,17 @@ def recorded(files: Sequence[Path]) -> Outputs:
 def _recognised(file: Path, content: str) -> str:
     """Return the tool that printed ``content``; raise ``BusbarError`` with the reason if none."""
     reasons: dict[str, str] = {}
-    for name, parser in _PARSERS.items():
+    parsers = {name: row["parser"] for name, row in TOOLS.items() if "parser" in row}
+    for name, parser in parsers.items():
         try:
-            _parsed(parser, content)
+            _parsed(resolve_name(parser), content)
         except ValueError as error:
             reasons[name] = str(error)
         else:
             return name
     if not content.strip():
         raise BusbarError("is empty", where=str(file), hint="save the output of the tool again")
-    likely = next((name for name, sign in _SIGNS.items() if sign.search(content)), None)
+    likely = next((n for n, row in TOOLS.items() if _shows(content, row.get("sign"))), None)
     if likely:
         raise BusbarError(
             f"looks like the output of {likely}, but: {reasons[likely]}",
@@ -140,31 +110,12 @@ def _recognised(file: Path, content: str) -> str:
     raise BusbarError(
         "not a recognised tool output",
         where=str(file),
-        hint=f"give outputs of {', '.join(n for n in _PARSERS if '(' not in n)}",
+        hint=f"give outputs of {', '.join(n for n in parsers if '(' not in n)}",
     )
 
 
-# What only this tool prints, to explain damaged output.
-_SIGNS = {
-    name: re.compile(sign, re.MULTILINE | re.DOTALL)
-    for name, sign in {
-        "nvidia-smi -q": r"^=+NVSMI LOG=+",
-        "amd-smi static": r'\A\s*[\[{].*"asic"',
-        "amd-smi topology": r'\A\s*[\[{].*"link_type"',
-        "rocm-smi": r'^=+ [\w ]+ between two GPUs =+|\A[^{]*{.*"\(Topology\)',
-        "amd-smi topology (text)": r"^LINK TYPE TABLE:",
-        "amd-smi static (text)": r"^[ \t]+MARKET_NAME:",
-        "lstopo": r"^<topology|^<!DOCTYPE topology",
-        "ibstat": r"^CA '",
-        "fi_info": r"^[ \t]*provider: ",
-        "scontrol": r"^NodeName=",
-        "sinfo": r"^PARTITION\s",
-        "flux resource list": r"^[ \t]*STATE\s[^\n]*NNODES",
-        "pbsnodes": r"^[ \t]+(?:ntype|pcpus|np) = ",
-        "nvidia-smi topo": r"^[^\w\n]*GPU0\s",
-        "nvidia-smi nvlink": r"^GPU \d+: ",
-    }.items()
-}
+def _shows(content: str, sign: str | None) -> bool:
+    return bool(sign and re.search(sign, content, re.MULTILINE | re.DOTALL))
 
 
 def _parsed(parser: Callable[[str], Parsed], text: str) -> Parsed:

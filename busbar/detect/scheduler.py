@@ -8,17 +8,15 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter, ValidationError
 
 from busbar.detect.reader import Reader
-from busbar.parse.machine import schedulers
-from busbar.parse.machine.schedulers import Queue
 from busbar.site.links import Name
-from busbar.slurm.nodes import Hardware, parse_hardware
+from busbar.slurm.nodes import Hardware, Queue, parse_hardware, parse_sinfo
 
 _IS_NAME: TypeAdapter[str] = TypeAdapter(Name)
 
 
 @dataclass(frozen=True)
 class DetectedScheduler:
-    """The scheduler in ReFrame's words; ``local`` if no tool of one answers."""
+    """The scheduler in ReFrame's words; ``local`` if no tool of Slurm answers."""
 
     scheduler: str = "local"
     launcher: str = "mpirun"
@@ -32,20 +30,15 @@ class DetectedScheduler:
     @property
     def access(self) -> tuple[str, ...]:
         """The option that submits to the queue."""
-        option = {"slurm": "--partition={}", "flux": "-q{}"}.get(self.scheduler, "-q {}")
-        return (option.format(self.queue),) if self.queue and self.scheduler != "local" else ()
+        return (f"--partition={self.queue}",) if self.queue else ()
 
 
 def scheduler(reader: Reader) -> DetectedScheduler:
-    """Return the scheduler whose tools answered."""
+    """Return Slurm if its tools answered."""
     nodes = reader.read("scontrol", parse_hardware)
-    sinfo = reader.read("sinfo", schedulers.parse_sinfo)
+    sinfo = reader.read("sinfo", parse_sinfo)
     if nodes or sinfo or "scontrol" in reader.outputs.text:
         return _slurm(nodes or (), sinfo or ())
-    if queues := reader.read("flux resource list", schedulers.parse_flux):
-        return _of("flux", "flux-run", queues)
-    if pbs := reader.read("pbsnodes", schedulers.parse_pbsnodes):
-        return _of("torque" if pbs.torque else "pbs", "mpiexec", pbs.queues)
     return DetectedScheduler()
 
 
@@ -63,13 +56,6 @@ def _slurm(nodes: tuple[Hardware, ...], queues: tuple[Queue, ...]) -> DetectedSc
         queue,
         max(1, chosen.nodes) if chosen else 1,
         nodes[0].cpus if nodes else None,
-    )
-
-
-def _of(name: str, launcher: str, queues: tuple[Queue, ...]) -> DetectedScheduler:
-    largest = max(queues, key=lambda queue: queue.nodes)
-    return DetectedScheduler(
-        name, launcher, site_name(largest.name), largest.name, max(1, largest.nodes)
     )
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 from busbar.errors import BusbarError
@@ -14,6 +15,10 @@ from busbar.slurm.hostlist import expand
 FORMAT = "--format=%N|%T|%E"
 """The option of ``sinfo --Node`` for :func:`parse_nodes`."""
 _UNUSABLE = ("down", "drain", "drng", "fail", "unk", "inval", "err", "no_respond", "power_down")
+
+
+_NOT_IN_SERVICE = ("down", "drain", "drng", "drained", "draining", "fail", "unk", "inval", "maint")
+"""States in the default format of ``sinfo``, which shortens them."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,43 @@ def parse_nodes(text: str) -> tuple[Node, ...]:
             reason = "" if reason.strip().lower() == "none" else reason.strip()
             nodes[name] = Node(name, state.lower(), reason)
     return tuple(nodes.values())
+
+
+@dataclass(frozen=True)
+class Queue:
+    """A partition with the nodes that it can use."""
+
+    name: str
+    nodes: int
+    default: bool = False
+
+
+def parse_sinfo(text: str) -> tuple[Queue, ...]:
+    """Parse the partitions of ``sinfo`` in its default format."""
+    lines = [line.split() for line in text.splitlines() if line.strip()]
+    head = lines[0] if lines else []
+    if not {"PARTITION", "NODES", "STATE"} <= set(head):
+        raise ValueError("no columns PARTITION, NODES and STATE")
+    name_at, nodes_at, state_at = (head.index(key) for key in ("PARTITION", "NODES", "STATE"))
+    nodes: Counter[str] = Counter()
+    defaults = set()
+    for words in lines[1:]:
+        whole = len(words) > max(name_at, nodes_at, state_at) and numbers.is_whole(words[nodes_at])
+        if not whole or not _closed(words[-1]):
+            raise ValueError(f"invalid line {' '.join(words)!r}")
+        name = words[name_at].removesuffix("*")
+        defaults |= {name} if words[name_at].endswith("*") else set()
+        state = words[state_at].lower()
+        usable = not state.startswith(_NOT_IN_SERVICE) and not state.endswith("*")
+        nodes[name] += numbers.count(words[nodes_at]) if usable else 0
+    if not nodes:
+        raise ValueError("no partition listed")
+    return tuple(Queue(name, count, name in defaults) for name, count in nodes.items())
+
+
+def _closed(hosts: str) -> bool:
+    """Return whether a list of hosts is complete: ``node[1-4`` is not."""
+    return hosts.count("[") == hosts.count("]")
 
 
 @dataclass(frozen=True)
