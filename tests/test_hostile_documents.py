@@ -25,7 +25,7 @@ from busbar.document import parse_document
 from busbar.engine.check_document import CheckDocument
 from busbar.gate import output as gate_output
 from busbar.gate.findings import GateDocument, reason_of
-from busbar.history.json_lines import JsonLine
+from busbar.history.importing import JsonLine
 from busbar.history.store import FILE
 from busbar.report.junit import junit, junit_of_night
 from tests.every_field import filled

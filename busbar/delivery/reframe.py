@@ -12,24 +12,46 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from busbar import mpi
 from busbar import site as sites
 from busbar.boundary import refuse_command, refuse_foreign_code, refuse_unsafe, texts
 from busbar.data import SITES, history_directory
 from busbar.delivery import hardware
 from busbar.delivery.choice import Choice
-from busbar.delivery.environment import Environment, PartitionFacts
-from busbar.delivery.environments import environments
+from busbar.delivery.environment import Environment, Image, PartitionFacts
+from busbar.delivery.environments import Parts, environment_of, environments, site_variables
 from busbar.delivery.image import inspect
-from busbar.delivery.image_environment import image_environment
 from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus
 from busbar.errors import BusbarError
 from busbar.site.backends import unusable
+from busbar.site.delivery import Delivery
 from busbar.site.model import NodeType, Partition, Site
 from busbar.slurm.client import setting
 from busbar.slurm.options import slurm_options
+
+
+def image_environment(site: Site, image: Image) -> Environment:
+    """Return the environment of an image, by its fingerprint and its preflight."""
+    stack, lane = image.fingerprint.stack, image.fingerprint.lane
+    loaded = {library.name for library in image.preflight.libraries}
+    families = [family for soname, family in mpi.SONAMES.items() if soname in loaded]
+    install = mpi.MpiInstall(families[0] if families else "openmpi")
+    delivery = Delivery(kind="image", stack=stack, lanes=(lane,), mpi=install.family)
+    parts = Parts(programs=image.programs, features=image.features)
+    parts.variables = install.variables(site)
+    parts.variables |= site_variables(site, delivery, lane, install)
+    # Preflight has selected the PMI on a node.
+    mpi_type = image.preflight.launch.mpi_type
+    return replace(
+        environment_of(site, delivery, lane, parts, install),
+        image=image,
+        srun=(f"--mpi={mpi_type}",) if mpi_type else (),
+    )
+
 
 FILE = "configuration.py"
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 from busbar.detect.detected import (
     UNKNOWN,
@@ -17,12 +17,49 @@ from busbar.detect.detected import (
     pair_links,
     without_class,
 )
-from busbar.detect.nvidia_chips import BRIDGED, CHIPS, FAMILY, NvidiaChip, by_links
 from busbar.detect.pci import Place
 from busbar.parse import numbers
 from busbar.parse.cpulist import parse_cpu_list
 from busbar.parse.machine.nvidia_smi import Inventory, ListedGpu, Topology
+from busbar.parse.tables import beside
 from busbar.site.family import LinkClass
+
+
+class NvidiaChip(NamedTuple):
+    """A group of products with the same chip and NVLinks."""
+
+    architecture: str
+    """As ``nvidia-smi -q`` prints it."""
+    model: str
+    """A regular expression, found in the name of the product."""
+    arch: str
+    link_class: str
+    """Empty: without NVLink."""
+    links: int
+    """NVLinks of one GPU."""
+    pcie: int
+    """Generation of PCI Express; 0: unknown."""
+
+
+CHIPS = tuple(NvidiaChip(*row) for row in beside(__file__))
+"""The first that fits counts."""
+BRIDGED = re.compile(r"PCI-?E|\bNVL\b|RTX|GeForce|Quadro|TITAN|\bA[34]0\b", re.IGNORECASE)
+"""Cards whose NVLinks are bridges between neighbours, never a switch."""
+FAMILY = "nvlink4"
+"""The family of NVIDIA's GPUs with NVLink of any generation, or on PCI Express."""
+
+
+def by_links(pair: int, gpu: int) -> NvidiaChip:
+    """Return the chip to assume for a number of NVLinks of a pair, and of a GPU as a whole.
+
+    Generations share these numbers: the older one is assumed.
+    """
+    older = sorted(
+        (chip for chip in CHIPS if chip.links and chip.arch >= "sm_70"), key=lambda c: c.arch
+    )
+    same = [chip for count in (gpu, pair) for chip in older if chip.links == count]
+    return next(iter(same or [chip for chip in older if chip.links >= min(gpu, 18)]))
+
 
 _HOST_LINKS = {(generation, 16): f"pcie{generation}-x16" for generation in (3, 4, 5, 6)}
 _C2C = "nvlink-c2c"

@@ -5,10 +5,14 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from busbar.boundary import read_text
 from busbar.document import load, parse_document
@@ -18,13 +22,105 @@ from busbar.engine.identify import named_operation
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Reading
 from busbar.errors import BusbarError, file_error
-from busbar.history import json_lines, reframe
+from busbar.history import reframe
+from busbar.history.provenance import flat
 from busbar.history.read import SESSION
 from busbar.history.record import HistoryRecord, Measured, measured
 from busbar.history.store import HistoryStore
 from busbar.parse import numbers
 from busbar.parse.text import Source
 from busbar.units import format_bytes, seconds
+
+_Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+"""Text; null is none."""
+_NO_FACTS: dict[str, str] = {}
+_OF_RECORD = ("site", "partition", "check", "lane", "delivery")
+_OF_ROW = ("node", "metric", "unit", "low", "typical", "high", "limit")
+
+
+class JsonLine(BaseModel):
+    """One reading. Other keys are ignored."""
+
+    model_config = ConfigDict(extra="ignore", strict=True)
+
+    time: str | int | float
+    """ISO 8601, UTC if it names no zone; or seconds since 1970."""
+    site: str = Field("", validation_alias=AliasChoices("site", "system"))
+    """The system that was measured."""
+    partition: _Text = ""
+    """Partition of the system."""
+    node: _Text = ""
+    """The node, or several with commas."""
+    check: _Text = ""
+    """The check or benchmark."""
+    metric: str = Field(min_length=1)
+    """What was measured, with its size: ``busbw 16 MiB``."""
+    unit: _Text = ""
+    """``GB/s``, ``us``...; of a time, less is better."""
+    value: int | float
+    """The reading."""
+    lane: _Text = ""
+    """Lane of UCX or family of MPI."""
+    delivery: _Text = ""
+    """How the stack reached the job."""
+    low: float | None = None
+    """Lowest healthy reading."""
+    typical: float | None = None
+    """Typical reading."""
+    high: float | None = None
+    """Highest healthy reading."""
+    limit: float | None = None
+    """What the links carry at most."""
+    provenance: dict[str, Any] | None = None
+    """What it was measured with: ``{"driver": "570.86", "lock": {"libfabric": "2.0"}}``."""
+
+
+def parse_lines(lines: Iterable[str]) -> Iterator[HistoryRecord]:
+    """Parse lines; raise ``ValueError`` with the number of the first wrong one."""
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield _record(line)
+            except ValidationError as error:
+                raise ValueError(f"line {number}: {_refused(error)}") from error
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number}: is not JSON: {error.msg}") from error
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+            except RecursionError:
+                raise ValueError(f"line {number}: nested too deep") from None
+
+
+def _refused(error: ValidationError) -> str:
+    """Return the key that is wrong, and what is wrong with it."""
+    first = error.errors()[0]
+    key = str(first["loc"][0]) if first["loc"] else "the line"
+    # Of a key with several types, pydantic names only the first one.
+    alternatives = len(first["loc"]) > 1 and key in JsonLine.model_fields
+    return f"{key}: has the wrong type" if alternatives else f"{key}: {first['msg']}"
+
+
+def _record(text: str) -> HistoryRecord:
+    line = JsonLine.model_validate(numbers.load_json(text))
+    if not math.isfinite(line.value):
+        raise ValueError("value: is not a finite number")
+    row = Measured(value=float(line.value), **{name: getattr(line, name) for name in _OF_ROW})
+    return HistoryRecord(
+        time=_seconds(line.time),
+        rows=(row,),
+        provenance=_facts(json.dumps(line.provenance)) if line.provenance else _NO_FACTS,
+        **{name: getattr(line, name) for name in _OF_RECORD},
+    )
+
+
+_seconds = lru_cache(4096)(seconds)
+
+
+@lru_cache(4096)
+def _facts(document: str) -> dict[str, str]:
+    """Return the facts of a provenance, which many readings repeat."""
+    return flat(json.loads(document))
+
 
 _MOST_BYTES = 1 << 30
 _HEAD = 1 << 16
@@ -95,7 +191,7 @@ def _parsed(path: Path, place: ImportPlace) -> tuple[str, str, Iterable[HistoryR
         raise ValueError("it is empty")
     # A broken first line does not make another kind of a file.
     if _is_line(first) or _is_line(second.partition("\n")[0]):
-        return "JSON lines", source, json_lines.parse(text.split("\n"))
+        return "JSON lines", source, parse_lines(text.split("\n"))
     if head.startswith("{"):
         document = _document(text)
         if isinstance(document, Mapping):
@@ -108,7 +204,7 @@ def _parsed(path: Path, place: ImportPlace) -> tuple[str, str, Iterable[HistoryR
                 source = SESSION + results.sessions[0] if any(results.sessions[:1]) else source
                 return "results of busbar check", source, tuple(_checked(results))
             if "metric" in document and "value" in document:  # one object over several lines
-                return "JSON lines", source, json_lines.parse([" ".join(text.split("\n"))])
+                return "JSON lines", source, parse_lines([" ".join(text.split("\n"))])
     time = place.time
     if time is None:
         # The time of a copy is another one, and must not make its readings count twice.

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from busbar.gate import active, copies
+from busbar.gate.active import CpuClock, Others
 from busbar.gate.findings import GateDocument
-from busbar.gate.others import CpuClock, Others
 from busbar.gate.passive import gather
 from busbar.gate.run import run
 from busbar.gate.slurm import SlurmContext

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 from busbar.commands import history_show as show
-from busbar.history.differences import differences
-from busbar.history.events import Changes, find_events
+from busbar.history.events import Changes, differences, find_events
 from busbar.history.interval import Ratio, ratio_of
 from busbar.history.model import Change, HistoryKey, NightSeries
 from busbar.history.statistic import Array, Noise, common_noise, scan

@@ -17,8 +17,8 @@ from busbar.check.document import document_of
 from busbar.check.snapshot import read
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
+from busbar.history.importing import parse_lines
 from busbar.history.interval import Ratio
-from busbar.history.json_lines import parse
 from busbar.history.model import Change, HistoryBounds, HistoryKey, NightSeries
 from busbar.history.provenance import flat
 from busbar.history.read import history, read_series
@@ -74,7 +74,7 @@ def test_what_editors_and_strangers_write(tmp_path: Path, busbar: Command) -> No
 
 def test_system_is_another_name_of_site() -> None:
     row = {name: value for name, value in LINE.items() if name != "site"}
-    (record,) = parse([json.dumps({**row, "system": "beta", "unknown": [1]})])
+    (record,) = parse_lines([json.dumps({**row, "system": "beta", "unknown": [1]})])
     assert record.site == "beta"
 
 

@@ -14,8 +14,7 @@ from pydantic import TypeAdapter
 from busbar import site as sites
 from busbar.data import CHECKS
 from busbar.delivery.environment import Image
-from busbar.delivery.image_environment import image_environment
-from busbar.delivery.reframe import site_configuration, write
+from busbar.delivery.reframe import image_environment, site_configuration, write
 from busbar.preflight.model import Fingerprint, PreflightReport
 
 from ..files import written
