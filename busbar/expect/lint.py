@@ -16,6 +16,7 @@ from busbar.expect.expectation import Expectation, NoExpectation
 from busbar.expect.lint_nodes import (
     Key,
     Violation,
+    breach,
     gpu_violations,
     meant,
     place_violations,
@@ -69,26 +70,14 @@ def lint(name_or_path: str | Path) -> list[LintFinding]:
             LintFinding(str(name_or_path), one.where, one.what, one.hint or "correct the file")
             for one in (error, *error.others)
         ]
-    return [
-        LintFinding(site.name, document.where(key), rule, hint)
-        for key, rule, hint in [
-            *_files(site),
-            *_nodes(site),
-            *_partitions(site),
-            *_fabric(site),
-            *_deliveries(site),
-            *_proof(site),
-            *_references(site),
-        ]
-    ] + [
-        LintFinding(
-            site.name,
-            where,
-            f"replaces the shipped link class {name} with all its bands",
-            "give it another name, or remove raw_gb_per_s to add bands to the shipped class",
-        )
-        for where, name in shadowed(site.directory)
+    found = [
+        *(*_files(site), *_nodes(site), *_partitions(site), *_fabric(site)),
+        *(*_deliveries(site), *_proof(site), *_references(site)),
     ]
+    findings = [LintFinding(site.name, document.where(key), *words) for key, *words in found]
+    for where, name in shadowed(site.directory):
+        findings.append(LintFinding(site.name, where, *breach((), "shadowed", name=name)[1:]))
+    return findings
 
 
 def _nodes(site: Site) -> Iterator[Violation]:
@@ -112,8 +101,8 @@ def _nodes(site: Site) -> Iterator[Violation]:
                 hint = meant(link_class, classes) or suggestion(link_class, sorted(classes))
                 yield (*base, *key), f"unknown link class {link_class!r}", hint
             elif (kind := classes[link_class].kind) not in (None, place):
-                rule = f"{link_class} is a {kind} link, but this key needs a {place} link"
-                yield (*base, *key), rule, f"use a class of {_EXAMPLES[place]}"
+                words = {"kind": kind, "place": place, "examples": _EXAMPLES[place]}
+                yield breach((*base, *key), "link-kind", name=link_class, **words)
         places = [*place_violations(node)]
         if {link_class for _, link_class, _ in used} <= classes.keys():
             places += uplink_violations(node, classes)
@@ -144,30 +133,23 @@ def _partitions(site: Site) -> Iterator[Violation]:
     names: set[str] = set()
     for index, partition in enumerate(site.partitions):
         if partition.name in names:
-            rule = f"duplicate partition {partition.name!r}"
-            yield ("partitions", index, "name"), rule, "rename one"
+            yield breach(("partitions", index, "name"), "partition-twice", name=partition.name)
         names.add(partition.name)
     try:
         partition_by_node(site)
     except BusbarError as error:
         yield ("partitions",), f"{error.where}: {error.what}", error.hint
     for partition in site.unlisted if site.gate else ():
-        rule = f"busbar gate cannot tell which nodes are of type {partition.node_type}"
-        hint = "add nodelist, the names of the nodes as Slurm writes them"
-        yield ("partitions", site.partitions.index(partition)), rule, hint
+        key = ("partitions", site.partitions.index(partition))
+        yield breach(key, "unlisted", type=partition.node_type)
 
 
 def _files(site: Site) -> Iterator[Violation]:
     if site.directory and not (site.directory / "reframe.py").is_file():
-        yield (
-            (),
-            "no reframe.py beside site.yaml, which ReFrame and busbar check need",
-            f"it is the same for all sites: cp {SITES}/local/reframe.py {site.directory}",
-        )
+        yield breach((), "no-configuration", sites=SITES, directory=site.directory)
 
     if site.description.startswith(LIKE):
-        rule = "was written by --like, and nobody has changed it since"
-        yield ("description",), rule, "compare os, nodes, nics and access with your system"
+        yield breach(("description",), "as-copied")
 
 
 def _fabric(site: Site) -> Iterator[Violation]:
@@ -175,29 +157,21 @@ def _fabric(site: Site) -> Iterator[Violation]:
         node = site.node_types[partition.node_type]
         lacks = [*(["fabric"] * (not site.fabric)), *(["its nics"] * (not node.nics))]
         if partition.nodes > domain_nodes(node) and lacks:
-            yield (
-                ("partitions", index, "nodes"),
-                f"several nodes of type {partition.node_type} without a network between them",
-                f"add {' and '.join(lacks)}",
-            )
+            words = {"type": partition.node_type, "lacks": " and ".join(lacks)}
+            yield breach(("partitions", index, "nodes"), "no-network", **words)
     classes = {nic.link_class for node in site.node_types.values() for nic in node.nics}
     plain = {name for name in classes if name.startswith("eth-")}
     if site.fabric and site.fabric.provider in _RDMA and classes and plain == classes:
-        rule = f"{site.fabric.provider} needs RDMA, and {', '.join(sorted(plain))} has none"
-        yield ("fabric", "provider"), rule, "correct provider, or the class of the NICs"
+        words = {"provider": site.fabric.provider, "classes": ", ".join(sorted(plain))}
+        yield breach(("fabric", "provider"), "no-rdma", **words)
     rails = {
         nic.rail for node in site.node_types.values() for nic in node.nics if nic.rail is not None
     }
     if site.fabric and rails and len(rails) != site.fabric.rails:
-        rule = f"{site.fabric.rails} rails, but the NICs are on {len(rails)}"
-        yield ("fabric", "rails"), rule, "correct rails or the nics"
+        yield breach(("fabric", "rails"), "rails", stated=site.fabric.rails, found=len(rails))
     for index, partition in enumerate(site.partitions):
         if partition.launcher == "srun" and site.scheduler not in ("slurm", "squeue"):
-            yield (
-                ("partitions", index, "launcher"),
-                f"srun needs Slurm, and the scheduler is {site.scheduler}",
-                "add the launcher of the partition, such as mpirun, or set scheduler to slurm",
-            )
+            yield breach(("partitions", index, "launcher"), "srun", scheduler=site.scheduler)
 
 
 def _deliveries(site: Site) -> Iterator[Violation]:
@@ -216,21 +190,14 @@ def _deliveries(site: Site) -> Iterator[Violation]:
                 yield from _unfit(site, delivery, (*key, index), partitions)
         for partition in partitions:
             if not fitting[partition.name] and any(fitting.values()):
-                yield (
-                    ("partitions", site.partitions.index(partition), "node_type"),
-                    f"no delivery fits partition {partition.name}: its nodes need stack"
-                    f" {_needed(site, [partition])}",
-                    f"add {{kind: wheels, stack: {_needed(site, [partition])}}} to deliveries",
-                )
+                at = ("partitions", site.partitions.index(partition), "node_type")
+                stack = _needed(site, [partition])
+                yield breach(at, "none-fits", name=partition.name, stack=stack)
             names: set[str] = set()
             for delivery in fitting[partition.name]:
                 if names.intersection(delivery.names()):
-                    yield (
-                        (*key, stated.index(delivery)),
-                        f"is called {delivery.names()[0]} as another delivery of partition"
-                        f" {partition.name}, so that only the first is used",
-                        "give it a lane of its own, or list deliveries under their partitions",
-                    )
+                    words = {"name": delivery.names()[0], "partition": partition.name}
+                    yield breach((*key, stated.index(delivery)), "same-name", **words)
                 names.update(delivery.names())
 
 
@@ -246,19 +213,12 @@ def _unfit(
     site: Site, delivery: Delivery, key: Key, partitions: Collection[Partition]
 ) -> Iterator[Violation]:
     if not partitions:
-        yield key, "no partition uses it: all list their own deliveries", "remove it"
+        yield breach(key, "unused")
     elif delivery.stack == "host":
-        yield (
-            (*key, "stack"),
-            "stack host, but every partition has a delivery for its GPUs",
-            "list it under deliveries of a partition, or remove it",
-        )
+        yield breach((*key, "stack"), "host-unused")
     else:
-        yield (
-            (*key, "stack"),
-            f"stack {delivery.stack}, but the GPUs need {_needed(site, partitions)}",
-            "correct the stack or the GPUs",
-        )
+        needed = _needed(site, partitions)
+        yield breach((*key, "stack"), "other-stack", stack=delivery.stack, needed=needed)
 
 
 def _needed(site: Site, partitions: Iterable[Partition]) -> str:
@@ -278,11 +238,7 @@ def _proof(site: Site) -> Iterator[Violation]:
     proofs: set[str] = {band.proof for band in bands if models.intersection(band.models)}
     proofs |= {"replay"} if site.references or models.intersection(fitted().models) else set()
     if site.proof not in proofs and "run" not in proofs:
-        yield (
-            ("proof",),
-            f"proof is {site.proof}, but no band of {', '.join(sorted(models))} has this proof",
-            "set proof to none, or add the bands measured on these GPUs",
-        )
+        yield breach(("proof",), "proof", proof=site.proof, models=", ".join(sorted(models)))
 
 
 def _references(site: Site) -> Iterator[Violation]:
@@ -292,8 +248,8 @@ def _references(site: Site) -> Iterator[Violation]:
         stated = {name: getattr(reference, name) for name in choices}
         unknown = [name for name in choices if stated[name] not in (None, *choices[name])]
         for name in unknown:
-            hint = f"known: {', '.join(choices[name]) or 'none'}"
-            yield (*key, name), f"unknown {name} {stated[name]!r}", hint
+            words = {"value": stated[name], "known": ", ".join(choices[name]) or "none"}
+            yield breach((*key, name), "unknown", name=name, **words)
         if not unknown:
             yield from _reading(site, reference, key)
 
@@ -312,23 +268,17 @@ def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Violation]:
         yield key, error.what, error.hint or "correct the reference"
         return
     at = (*key, "us" if reference.us is not None else "gb_per_s")
-    value, unit = reference.value, reference.unit
-    if value < limit if reference.us is not None else value > limit:
+    value, unit, latency = reference.value, reference.unit, reference.us is not None
+    reading = f"{reference.bench} {value:g} {unit}"
+    if value < limit if latency else value > limit:
         nodes = f" on {reference.nodes} nodes" if reference.nodes > 1 else ""
-        side = "below" if reference.us is not None else "above"
-        yield (
-            at,
-            f"{reference.bench}{nodes} {value:g} {unit} is {side} the physical bound of"
-            f" {limit:.4g} {unit} ({'; '.join(path)})",
-            "correct the measurement, or the links in site.yaml",
-        )
+        reading = f"{reference.bench}{nodes} {value:g} {unit}"
+        side, way = "below" if latency else "above", "; ".join(path)
+        words = {"side": side, "limit": limit, "unit": unit, "path": way}
+        yield breach(at, "beyond", reading=reading, **words)
     elif band and not band.outside and not band.low <= value <= band.high:
-        yield (
-            at,
-            f"{reference.bench} {value:g} {unit} is outside the band"
-            f" {band.low:.4g} to {band.high:.4g} {band.unit}",
-            "state what changed the value (algo, harness), or add a band to links.yaml",
-        )
+        words = {"low": band.low, "high": band.high, "unit": band.unit}
+        yield breach(at, "outside", reading=reading, **words)
 
 
 def question_of(reference: Reference) -> Question:

@@ -6,64 +6,55 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TypeAlias
 
 from busbar.expect.topology import raw_rate
 from busbar.parse.cpulist import parse_cpu_list
+from busbar.parse.tables import load_yaml
 from busbar.site.family import LinkClass
 from busbar.site.model import Gpus, NodeType
 
 Key: TypeAlias = tuple[str | int, ...]
 Violation: TypeAlias = tuple[Key, str, str]
 """Key in site.yaml, rule, hint."""
+_RULES = load_yaml(Path(__file__).with_name("lint.yaml"))
+
+
+def breach(key: Key, rule: str, **words: object) -> Violation:
+    """Return what a rule of ``lint.yaml`` says of a key; its texts name the ``words``."""
+    what, hint = (text.format(**words) for text in _RULES[rule])
+    return key, what, hint
 
 
 def gpu_violations(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Violation]:
     """Yield what is wrong with the GPUs of a node type; keys are below ``gpus``."""
     if gpus.bus_ids is not None and len(gpus.bus_ids) != gpus.count:
-        yield (
-            ("bus_ids",),
-            f"{len(gpus.bus_ids)} addresses for {gpus.count} GPUs",
-            "list one address per GPU, in device order",
-        )
+        yield breach(("bus_ids",), "addresses", found=len(gpus.bus_ids), count=gpus.count)
     if gpus.bus_ids is not None and len(set(gpus.bus_ids)) != len(gpus.bus_ids):
         twice = next(one for one in gpus.bus_ids if gpus.bus_ids.count(one) > 1)
-        yield ("bus_ids",), f"duplicate address {twice}", "list the address of each GPU once"
+        yield breach(("bus_ids",), "address-twice", address=twice)
     if gpus.count > 1 and "links" not in gpus.model_fields_set:
-        yield (
-            ("links",),
-            "several GPUs without links between them",
-            "add switched, all_pairs or pairs, or links: null if they are unknown",
-        )
+        yield breach(("links",), "no-links")
     if gpus.links:
         yield from _links(gpus)
         yield from _too_many(gpus, classes)
     if gpus.partitioning:
         yield from _partitioning(gpus)
     if (gpus.vendor == "nvidia") != gpus.arch.startswith("sm_"):
-        yield (
-            ("arch",),
-            f"{gpus.arch} is not an architecture of {gpus.vendor}",
-            "correct arch or vendor",
-        )
+        yield breach(("arch",), "arch", arch=gpus.arch, vendor=gpus.vendor)
 
 
 def _links(gpus: Gpus) -> Iterator[Violation]:
     assert gpus.links
     package = gpus.links.package
     if package and gpus.count % package.devices:
-        yield (
-            ("links", "package", "devices"),
-            f"{gpus.count} GPUs do not fill packages of {package.devices}",
-            "correct the number of GPUs or of devices",
-        )
+        at = ("links", "package", "devices")
+        yield breach(at, "package", count=gpus.count, devices=package.devices)
     for index, link in enumerate(gpus.links.pairs):
         if max(link.between) >= gpus.packages:
-            yield (
-                ("links", "pairs", index, "between"),
-                f"no GPU {max(link.between)}",
-                f"the node has GPUs 0 to {gpus.packages - 1}",
-            )
+            key = ("links", "pairs", index, "between")
+            yield breach(key, "no-such-gpu", gpu=max(link.between), last=gpus.packages - 1)
 
 
 def _too_many(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Violation]:
@@ -79,11 +70,10 @@ def _too_many(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Violatio
     for (gpu, link_class), count in sorted(totals.items()):
         most = classes[link_class].most_links if link_class in classes else None
         if most and count > most:
-            hint = "state the links to each peer, not those of the GPU"
-            if gpus.links.all_pairs and gpus.links.all_pairs.count <= most:
-                hint += "; if a switch connects them, write switched instead of all_pairs"
-            rule = f"GPU {gpu} would have {count} links of {link_class}; a GPU has at most {most}"
-            yield ("links", form), rule, hint
+            fits = gpus.links.all_pairs and gpus.links.all_pairs.count <= most
+            more = "; if a switch connects them, write switched instead of all_pairs"
+            words = {"gpu": gpu, "count": count, "name": link_class, "most": most}
+            yield breach(("links", form), "too-many-links", switched=more if fits else "", **words)
             return
 
 
@@ -92,24 +82,13 @@ def _partitioning(gpus: Gpus) -> Iterator[Violation]:
     assert parts
     key = ("partitioning", "memory")
     if parts.memory == "NPS4" and parts.compute != "CPX":
-        yield (
-            key,
-            f"NPS4 with {parts.compute}; NPS4 needs CPX",
-            "set compute to CPX or memory to NPS1",
-        )
+        yield breach(key, "nps4", compute=parts.compute)
     if parts.memory_count > parts.compute_count:
-        yield (
-            key,
-            f"more memory partitions ({parts.memory_count}) than compute partitions"
-            f" ({parts.compute_count})",
-            "use a memory mode with fewer partitions, or a compute mode with more",
-        )
+        counts = {"memory": parts.memory_count, "compute": parts.compute_count}
+        yield breach(key, "memory-partitions", **counts)
     if gpus.count % parts.compute_count:
-        yield (
-            ("partitioning", "compute_count"),
-            f"{gpus.count} GPUs are not a multiple of {parts.compute_count} partitions",
-            "correct the number of GPUs or of partitions",
-        )
+        key = ("partitioning", "compute_count")
+        yield breach(key, "partitions", count=gpus.count, parts=parts.compute_count)
 
 
 def uplink_violations(node: NodeType, classes: dict[str, LinkClass]) -> Iterator[Violation]:
@@ -126,11 +105,8 @@ def uplink_violations(node: NodeType, classes: dict[str, LinkClass]) -> Iterator
             ports += sum(rates[name] for name in switch.nics)
             rate = raw_rate(switch.uplink.link_class, switch.uplink.count, classes)
             if rate > ports:
-                yield (
-                    ("pcie", number, "switches", at, "uplink"),
-                    f"{rate:g} GB/s, but the ports below the switch have {ports:g}",
-                    "correct the uplink, or list all GPUs and NICs of the switch",
-                )
+                key = ("pcie", number, "switches", at, "uplink")
+                yield breach(key, "uplink", rate=rate, ports=ports)
 
 
 def place_violations(node: NodeType) -> Iterator[Violation]:
@@ -140,28 +116,28 @@ def place_violations(node: NodeType) -> Iterator[Violation]:
     for index, nic in enumerate(node.nics):
         beyond = [gpu for gpu in nic.near_gpus if gpu >= count]
         if beyond:
-            rule = f"NIC {nic.name} is near GPU {beyond[0]}, which the node does not have"
-            yield ("nics", index, "near_gpus"), rule, f"the node has {count} GPUs"
+            words = {"name": nic.name, "gpu": beyond[0], "count": count}
+            yield breach(("nics", index, "near_gpus"), "near-gpu", **words)
         if nic.name in names:
-            yield ("nics", index, "name"), f"duplicate NIC name {nic.name}", "rename one"
+            yield breach(("nics", index, "name"), "nic-twice", name=nic.name)
         names.add(nic.name)
     owners: dict[str, int] = {}
     ids: set[int] = set()
     for index, numa in enumerate(node.numa):
         if numa.id in ids:
-            yield ("numa", index, "id"), f"duplicate NUMA domain {numa.id}", "renumber one"
+            yield breach(("numa", index, "id"), "numa-twice", id=numa.id)
         ids.add(numa.id)
         beyond = [gpu for gpu in numa.gpus if gpu >= count]
         if beyond:
-            rule = f"NUMA domain {numa.id} lists GPU {beyond[0]}, which the node does not have"
-            yield ("numa", index, "gpus"), rule, f"the node has {count} GPUs"
+            words = {"id": numa.id, "gpu": beyond[0], "count": count}
+            yield breach(("numa", index, "gpus"), "numa-gpu", **words)
         members = [("gpus", f"GPU {gpu}") for gpu in numa.gpus]
         members += [("cpus", f"CPU {cpu}") for cpu in parse_cpu_list(numa.cpus)]
         for key, member in members:
             if owners.setdefault(member, index) != index:
                 first = node.numa[owners[member]].id
-                rule = f"{member} is in NUMA domains {first} and {numa.id}"
-                yield ("numa", index, key), rule, "list it once"
+                words = {"member": member, "first": first, "second": numa.id}
+                yield breach(("numa", index, key), "two-domains", **words)
                 break
 
 
