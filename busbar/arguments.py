@@ -7,16 +7,17 @@ The standard library suffices, as `busbar gate` has no other.
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from inspect import cleandoc
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from busbar.boundary import one_line, visible
-from busbar.errors import suggestion
+from busbar.errors import near, suggestion
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -127,8 +128,7 @@ class Parser(argparse.ArgumentParser):
         if not unknown:
             found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            near = suggestion(unknown[0].partition("=")[0], self._option_string_actions)
-            hint = f"; {near}" if near.startswith("did") else ""
+            hint = self._meant(unknown[0]) if unknown[0].startswith("-") else ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
 
@@ -136,6 +136,26 @@ class Parser(argparse.ArgumentParser):
         name = word.partition("=")[0]
         known = any(each.startswith(name) for each in self._option_string_actions)
         return len(name) > 2 and name.startswith("--") and not known
+
+    def _meant(self, unknown: str) -> str:
+        """Return the options that may be meant: of this value, a near name, or with it in help."""
+        word, _, value = unknown.partition("=")
+        name = word.lstrip("-")
+        options = {each.option_strings[-1]: each for each in self._actions if each.option_strings}
+        of_slurm = options.pop("--sbatch", None)
+        found = {key: "" for key, each in options.items() if each.metavar == name.upper()}
+        if close := near(word, options):
+            found.setdefault(close, "")
+        in_help = re.compile(rf"\b{re.escape(name.removesuffix('s'))}s?\b", re.IGNORECASE)
+        if not found and len(name) > 1:
+            helps = {key: each.help or "" for key, each in options.items()}
+            found = {key: f" ({text})" for key, text in helps.items() if in_help.search(text)}
+        if of_slurm and not close:
+            joined = "=" if word.startswith("--") else " "
+            value = value or dict(pairwise(self._words)).get(word, "")
+            return f"; an option of Slurm is given as --sbatch '{word}{value and joined}{value}'"
+        meant = " or ".join(f"{key!r}{text}" for key, text in islice(found.items(), 2))
+        return f"; did you mean {meant}?" if meant else ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -147,7 +167,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print ``message`` as one line, and exit with status 2."""
-        see = "" if "did you mean" in message else f"; see {self.prog} --help"
+        see = "" if re.search("did you mean|--sbatch", message) else f"; see {self.prog} --help"
         if message.endswith("expected one argument"):  # --bytes -16M
             names = message.split()[1].rstrip(":").split("/")
             after = [b for a, b in pairwise(self._words) if a in names and b.startswith("-")]

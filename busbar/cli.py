@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
+import shlex
 import signal
 import sys
 import traceback
@@ -13,14 +13,15 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from tempfile import gettempdir, mkstemp
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from busbar import commands
 from busbar.arguments import Parser, actions
 from busbar.boundary import refuse_foreign_temporary, visible
-from busbar.data import CHECKOUT, full_version, to_install
+from busbar.data import full_version, to_install
 from busbar.document import ErrorDocument, ErrorRow, to_json
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, near
+from busbar.mistakes import of_file, other_command, unknown_variable
 from busbar.redact import redact
 from busbar.terminal import stderr, stdout
 
@@ -64,10 +65,14 @@ class _UsageExit(SystemExit):
 class _Parser(Parser):
     """Keep the message of an error, which is printed as JSON as well."""
 
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        known = action.choices or ()
+        if action.metavar == "COMMAND" and value not in known and not near(value, known):
+            hint = other_command(value) or f"known: {', '.join(known)}"
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
+        super()._check_value(action, value)
+
     def error(self, message: str) -> NoReturn:
-        word = re.search(r"argument COMMAND: invalid choice: '(?P<word>[\w-]+)'", message)
-        if word and CHECKOUT and f"\n{word['word']}:" in (CHECKOUT / "Makefile").read_text():
-            message += f"; or make {word['word']} in the checkout"
         try:
             super().error(message)
         except SystemExit:
@@ -101,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else list(argv)
     words = _joined(words)
     names = [word for word in words if not word.startswith("-")]
-    command = names[0] if names else ""
+    command = next((word for word in names if word in commands.SUMMARIES), *names[:1] or [""])
     os.umask(os.umask(0o077) | 0o002)  # others may read the reports, not change them
     try:
         if not any(names[: len(each)] == each for each in _START_JOBS):
@@ -124,9 +129,12 @@ def _joined(words: list[str]) -> list[str]:
 def _run(words: list[str], command: str, interruption: Interruption | None = None) -> int:
     try:
         with _extras():
+            _refuse_options_first(words)
             args = build_parser([command]).parse_args(words)
             command = args.prog.removeprefix("busbar").strip()
             args.command_line, args.interruption = words, interruption
+            if unknown := unknown_variable():
+                stderr().line(f"busbar: {unknown}")
             refuse_foreign_temporary()
             status: int = args.run(args)
             sys.stdout.flush()
@@ -135,7 +143,8 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
             _print_error(end.command, end.error)
         end.code = _usage_status(command)
         raise
-    except BusbarError as error:
+    except BusbarError as problem:
+        error = of_file(problem, command, words)
         for one in (error, *error.others):
             stderr().line(f"busbar {command}: {one.alone()}")
         if "--json" in words:
@@ -162,6 +171,14 @@ def _extras() -> Iterator[None]:
             raise
         what = f"needs the Python package {module}, which is not installed"
         raise BusbarError(what, hint=to_install(extra)) from error
+
+
+def _refuse_options_first(words: list[str]) -> None:
+    """Raise ``BusbarError`` for options before the command that has them."""
+    names = [word for word in words if word in commands.SUMMARIES]
+    if names and words[0].startswith("-"):
+        after = shlex.join([names[0], *(word for word in words if word != names[0])])
+        raise BusbarError(f"{words[0]} is before the command", hint=f"write: busbar {after}")
 
 
 def _usage_status(command: str) -> int:

@@ -59,18 +59,32 @@ def several(errors: Sequence[BusbarError]) -> BusbarError:
 
 def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return ``did you mean 'x'?`` if a known word is close, else ``otherwise``, or all words."""
+    words = list(known)
+    if meant := near(word, words):
+        return f"did you mean {meant!r}?"
+    return otherwise or f"known: {', '.join(words) or 'none'}"
+
+
+def near(word: str, known: Iterable[str]) -> str:
+    """Return the known word that is probably meant; empty if none is close."""
     words, meant = list(known), _plain(word)
     plain = {_plain(each): each for each in reversed(words)}
     # ``--retry`` for ``--max-retries``.
     parts = {part[:4]: each for each in words for part in re.findall(r"\w{4,}", each)}
     begun = sorted((each for each in plain if each.startswith(meant) and word), key=len)
-    if close := (
+    close = (
         [plain[each] for each in begun or get_close_matches(meant, plain, n=1, cutoff=0.8)]
         or [parts[start] for start in [meant.strip("-")[:4]] if start in parts]
         or [plain[each] for each in get_close_matches(meant, plain, n=1)]
-    ):
-        return f"did you mean {close[0]!r}?"
-    return otherwise or f"known: {', '.join(words) or 'none'}"
+        or [each for short, each in plain.items() if len(short) > 3 and _shortens(short, meant)]
+    )
+    return close[0] if close else ""
+
+
+def _shortens(short: str, word: str) -> bool:
+    """Return whether a word has the letters of a shorter one in their order."""
+    letters = iter(word)
+    return all(letter in letters for letter in short)
 
 
 def _plain(word: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from busbar.commands import history_show as text
 from busbar.commands.declare import command, group, show
-from busbar.errors import BusbarError, several
+from busbar.errors import BusbarError, several, suggestion
 from busbar.history import importing
 from busbar.history.compare import compare
 from busbar.history.events import Changes, find_events
@@ -100,6 +100,11 @@ def _show(args: argparse.Namespace) -> int:
         facts = store.provenance()
     words = [word.lower() for word in args.words]
     chosen = [each for each in found if all(word in each.key.name.lower() for word in words)]
+    if found and not chosen:
+        known = {part.lower() for each in found for part in each.key.name.split()}
+        lost = next((word for word in words if not any(word in part for part in known)), words[0])
+        hint = suggestion(lost, sorted(known), "busbar history show lists all series")
+        raise BusbarError(f"no series has {' and '.join(map(repr, words))}", hint=hint)
     document = HistoryShow(series=tuple(HistorySeries.of(each, facts) for each in chosen))
     show(args, document, text.series)
     return 0

@@ -53,9 +53,9 @@ def report(args: argparse.Namespace) -> int:
         busbar report /shared/busbar/*/check/results.json --site alpha --mail
         busbar report --site alpha --sweep sweep.json --rows results.jsonl --output pages
     """
+    page = _page(args)
     if not (args.output or args.prometheus or args.mail):
         raise BusbarError("nothing to do", hint="give --output DIR, --prometheus FILE or --mail")
-    page = _page(args)
     if args.output:
         with file_error("cannot be written", args.output, _ELSEWHERE):
             args.output.mkdir(parents=True, exist_ok=True)

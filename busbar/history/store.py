@@ -298,6 +298,9 @@ def open_store(where: Path, *, to_write: bool = False) -> Iterator[HistoryStore]
     """
     path = where / FILE
     refuse_links(path, "BUSBAR_HISTORY")
+    if where.exists() and not where.is_dir():
+        what, hint = f"{str(where)!r} is not a directory", f"set BUSBAR_HISTORY={where.parent}"
+        raise BusbarError(what, where="BUSBAR_HISTORY", hint=hint)
     if path.exists() and not path.is_file():  # SQLite would wait for a pipe
         raise _refusal(path, OSError(0, "not a regular file"))
     try:

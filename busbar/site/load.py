@@ -38,6 +38,12 @@ def search_path() -> list[Path]:
                 where="BUSBAR_SITE_PATH",
                 hint="list directories with NAME/site.yaml, separated by colons",
             )
+        if (directory / SITE_FILE).is_file():
+            raise BusbarError(
+                f"{str(directory)!r} is a site, not the directory of sites",
+                where="BUSBAR_SITE_PATH",
+                hint=f"set BUSBAR_SITE_PATH={directory.absolute().parent}",
+            )
     return [*own, data.SITES]
 
 

@@ -53,9 +53,10 @@ def load_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
         mark = getattr(error, "problem_mark", None)
         where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
-        raise BusbarError(
-            f"invalid YAML: {problem}", where=where, hint="correct the line"
-        ) from error
+        hint = "correct the line"
+        if mark and "\t" in "".join(text.splitlines()[mark.line : mark.line + 1]):
+            hint = "indent with spaces: YAML allows no tabs"
+        raise BusbarError(f"invalid YAML: {problem}", where=where, hint=hint) from error
     except RecursionError:
         raise _too_deep(shown(path)) from None
     except Exception as error:

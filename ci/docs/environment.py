@@ -7,11 +7,12 @@ import re
 import sys
 from pathlib import Path
 
-import yaml
+from busbar.parse.tables import load_yaml
 
 from .markdown import plain, table
 
 ROOT = Path(__file__).resolve().parents[2]
+VARIABLES = ROOT / "busbar/variables.yaml"
 PRODUCT = ("busbar", "reframe_checks")
 READ = re.compile(
     r"""os\.environ(?:\[|\.(?:get|setdefault)\()\s*"(\w+)"|"(\w+)" (?:not )?in os\.environ\b"""
@@ -19,18 +20,18 @@ READ = re.compile(
 
 
 def environment_page() -> list[str]:
-    """Every variable that the code reads, with its entry in environment.yaml."""
-    meanings = yaml.safe_load(Path(__file__).with_name("environment.yaml").read_text("utf-8"))
+    """Every variable that the code reads, with its entry in variables.yaml."""
+    meanings = load_yaml(VARIABLES)
     code = _code(*PRODUCT, "containers", "ci", "site", ".ci", "tests", "Makefile")
     read = {name for names in READ.findall(_code(*PRODUCT)) for name in names if name}
     read |= set(re.findall(r"\bBUSBAR_[A-Z_]*[A-Z]\b", code))
     if unknown := read - {name for group in meanings.values() for name in group}:
-        sys.exit(f"describe in ci/docs/environment.yaml: {', '.join(sorted(unknown))}")
+        sys.exit(f"describe in busbar/variables.yaml: {', '.join(sorted(unknown))}")
     words = set(re.findall(r"\w+", code))
     lines: list[str] = []
     for title, group in meanings.items():
         if unused := group.keys() - words:
-            sys.exit(f"ci/docs/environment.yaml: nothing reads {', '.join(sorted(unused))}")
+            sys.exit(f"busbar/variables.yaml: nothing reads {', '.join(sorted(unused))}")
         lines += [f"## {title}", ""]
         rows = ((f"`{name}`", plain(text)) for name, text in group.items())
         lines += table(("variable", "meaning"), rows)

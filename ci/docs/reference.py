@@ -2,7 +2,7 @@
 """Write docs/reference/ and docs/pictures/ from the code: ``python -m ci.docs.reference``.
 
 It ends with an error if the code holds something that no page describes, such as an environment
-variable without an entry in environment.yaml.
+variable without an entry in variables.yaml.
 """
 
 from __future__ import annotations

@@ -364,7 +364,7 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
 @cases(
     ("line", "text"),
     [
-        ("", "nothing to do"),
+        ("", "no such file; give results.json of a run"),
         ("--mail --rows rows", "needs the verdict of the sweep"),
         ("none.json --mail", "none.json: cannot be read: No such file"),
         (". --mail", ".: cannot be read: not a regular file"),
@@ -373,7 +373,7 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
         ("a.json --since yesterday --mail", "yesterday"),
         ("a.json --output a.json", "cannot be written"),
         ("a.json --prometheus a.json/x", "cannot be written: Not a directory"),
-        ("--sweep a.json --mail", "has the schema 'busbar-check/1', not busbar-sweep/1"),
+        ("--sweep a.json --mail", "a.json: is a results.json of busbar check"),
     ],
 )
 def test_wrong_arguments(
