@@ -37,7 +37,7 @@ TARGETS = {
     "busbar/history": "tests/history,tests/report",
 }
 LIBRARIES = (
-    *("ClusterShell.NodeSet", "jinja2", "jsonschema", "networkx", "numpy"),
+    *("ClusterShell.NodeSet", "jinja2", "jsonschema", "numpy"),
     *("prometheus_client", "pydantic", "pytest", "re2", "reframe.core.runtime", "rich.console"),
 )
 CPU_SECONDS = 400  # what takes longer loops: the slowest set of tests takes a quarter

@@ -14,12 +14,10 @@ from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
 from busbar.expect.collective import PROTOCOLS, harnesses
-from busbar.expect.expectation import fitted_numbers
 from busbar.expect.point import BUFFERS
 from busbar.expect.show import (
     Answer,
     ExpectDocument,
-    FitCounts,
     MatrixDocument,
     PairAnswer,
     print_matrix,
@@ -30,6 +28,8 @@ from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import stdout
 
 POINT_BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
+_MOST_ROWS = 16
+"""Nodes have more GPUs only if accelerators are divided; each row then says the same."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -41,9 +41,11 @@ def add_parser(subparsers: Any) -> None:
 def _expect(args: argparse.Namespace) -> int:
     """Print limit and band of a benchmark on a site.
 
-    Prints limit, low, typical and high, the path of the data, and the source of each number.
-    Without --from and --to, prints the matrix of all pairs for a point-to-point benchmark. If no
-    data supports a band, prints the limit and the reason.
+    Prints limit, low, typical and high, the path of the data, and the source of each number. If
+    no data supports a band, prints the limit and the reason.
+
+    For a point-to-point benchmark, prints the matrix of all pairs; with --from only its row, which
+    is that of GPU 0 on nodes of more than 16 GPUs.
 
     Exit status: 0 printed, 2 invalid input.
 
@@ -53,8 +55,8 @@ def _expect(args: argparse.Namespace) -> int:
         busbar expect --site p5 --bench all_reduce --nodes 2 --bytes 2G
     """
     site = sites.load(args.site)
-    if (args.src is None) != (args.dst is None):
-        raise BusbarError("--from and --to must be given together", hint="give both or neither")
+    if args.src is None and args.dst is not None:
+        raise BusbarError("needs a sending GPU", where="--to", hint="add --from")
     _refuse_inapplicable(args)
     choices = {
         "lane": lanes(site),
@@ -67,7 +69,7 @@ def _expect(args: argparse.Namespace) -> int:
     given = {name: value for name, value in vars(args).items() if value is not None}
     named = {each.name: given[each.name] for each in fields(Question) if each.name in given}
     question = Question(**named, environment=_environment(args.env))
-    if args.bench in POINT_BENCHES and args.src is None:
+    if args.bench in POINT_BENCHES and args.dst is None:
         if site.node_type(args.partition).gpus or args.nodes == 1:
             return _matrix(args, site, question)
         question = replace(question, src=0, dst=0, buffers=args.buffers or "H H")
@@ -109,12 +111,13 @@ def _refuse_inapplicable(args: argparse.Namespace) -> None:
 def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
     gpus = site.node_type(args.partition).gpus
     count = gpus.count if gpus else 0
-    pairs = [(a, b) for a, b in product(range(count), repeat=2) if a != b or args.nodes > 1]
+    senders = range(count if count <= _MOST_ROWS else 1) if args.src is None else [args.src]
+    pairs = [(a, b) for a, b in product(senders, range(count)) if a != b or args.nodes > 1]
     answers = {(src, dst): _ask(site, replace(question, src=src, dst=dst)) for src, dst in pairs}
     if not answers:
         # Raises with the reason: no GPUs, or only one.
         expect(site, replace(question, src=0, dst=min(1, count - 1)))
-    counts = FitCounts(*fitted_numbers(site, args.bench))
+    counts = max((each.counts for each in answers.values()), key=lambda fit: fit.readings)
     if args.json:
         rows = tuple(PairAnswer(*ends, answer) for ends, answer in answers.items())
         document = MatrixDocument(site=site.name, bench=args.bench, counts=counts, pairs=rows)

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from busbar.errors import BusbarError
-from busbar.expect.topology import ON_HOST, Graph, gpu, narrowest_ring_path, node_graph, raw_rate
+from busbar.expect.graph import Graph, gpu, smallest_cut, widest_path
+from busbar.expect.topology import ON_HOST, node_graph, raw_rate
 from busbar.site.family import LinkClass
 from busbar.site.model import NodeType
 
@@ -179,11 +180,6 @@ def _of_one_gpu(node: NodeType, classes: dict[str, LinkClass], index: int, run: 
     return max(of_rails, sum(raw_rate(nic.link_class, nic.count, classes) for nic in near))
 
 
-def weakest(node: NodeType, classes: dict[str, LinkClass], ranks: int) -> float:
-    """Return the rate of the links of the GPU with the fewest."""
-    return _inside(node, tuple(classes.items()), ranks).weakest
-
-
 def _inside_bus(inside: _Inside, collective: str, algo: str | None, ranks: int) -> float:
     if collective == "sendrecv":
         return inside.neighbours
@@ -197,7 +193,7 @@ def _inside_bus(inside: _Inside, collective: str, algo: str | None, ranks: int) 
     return min(inside.mean, factor(collective, ranks) * inside.cut)
 
 
-@lru_cache  # each reading needs it, and for 64 GPUs it takes half a second
+@lru_cache  # each reading needs it
 def _inside(node: NodeType, classes: tuple[tuple[str, LinkClass], ...], ranks: int) -> _Inside:
     if node.gpus is None or ranks > node.gpus.count:
         count = node.gpus.count if node.gpus else 0
@@ -210,21 +206,17 @@ def _inside(node: NodeType, classes: tuple[tuple[str, LinkClass], ...], ranks: i
         # A star: each cut, each GPU and each path has the links of one GPU.
         rate = raw_rate(links.switched.link_class, links.switched.count, dict(classes))
         return _Inside(cut=rate, weakest=rate, mean=rate, neighbours=rate)
-    import networkx as nx  # noqa: PLC0415 - takes longer to load than most commands need
-
     graph = _restricted(node_graph(node, dict(classes)), ranks)
-    direct = graph.subgraph([name for name in graph if not name.startswith(ON_HOST)])
-    graph = direct if nx.is_connected(direct) else graph
-    if not nx.is_connected(graph):
+    direct = graph.without([name for name in graph.hops if name.startswith(ON_HOST)])
+    if cut := smallest_cut(direct):
+        graph = direct
+    elif not (cut := smallest_cut(graph)):
         raise BusbarError("links do not connect all GPUs of a node, so data passes the host")
-    cut, _ = nx.stoer_wagner(graph, weight="gb_per_s")
-    degrees = [graph.degree(gpu(index), weight="gb_per_s") for index in range(ranks)]
-    return _Inside(
-        cut=float(cut),
-        weakest=float(min(degrees)),
-        mean=float(sum(degrees)) / ranks,
-        neighbours=narrowest_ring_path(graph, ranks),
-    )
+    rates = [graph.rate(gpu(index)) for index in range(ranks)]
+    # Without a path a library may still forward the data itself, so the links of the GPU count.
+    around = (widest_path(graph, gpu(n), gpu((n + 1) % ranks)) for n in range(ranks))
+    neighbours = min(path.gb_per_s if path else rates[n] for n, path in enumerate(around))
+    return _Inside(cut, min(rates), sum(rates) / ranks, neighbours)
 
 
 def _restricted(graph: Graph, ranks: int) -> Graph:
@@ -233,9 +225,9 @@ def _restricted(graph: Graph, ranks: int) -> Graph:
     Libraries do not route through an idle accelerator, so the bound excludes it.
     """
     used = {gpu(index) for index in range(ranks)}
-    kept = graph.subgraph([n for n in graph if n in used or not n.startswith("gpu")]).copy()
-    idle = [n for n in kept if n.startswith("package") and used.isdisjoint(kept[n])]
-    kept.remove_nodes_from(idle)
-    while ends := [n for n in kept if n.startswith(ON_HOST) and kept.degree(n) <= 1]:
-        kept.remove_nodes_from(ends)
+    kept = graph.without([n for n in graph.hops if n.startswith("gpu") and n not in used])
+    hops = kept.hops
+    kept = kept.without([n for n in hops if n.startswith("package") and used.isdisjoint(hops[n])])
+    while ends := [n for n in kept.hops if n.startswith(ON_HOST) and len(kept.hops[n]) <= 1]:
+        kept = kept.without(ends)
     return kept

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from busbar.errors import BusbarError
 from busbar.site.family import Band, LinkClass, Transfer
-from busbar.site.load import link_classes
 from busbar.site.model import Gpus, Proof, Site
 from busbar.units import format_bytes
 
@@ -141,17 +140,3 @@ def fitted_in(link: LinkClass, bench: str) -> tuple[int, int]:
     engines = list(link.engines.values()) if bands else []
     numbers = sum(len(b.fitted) for b in bands) + sum(len(e.fitted) for e in engines)
     return numbers, sum(b.readings for b in bands) + sum(e.readings for e in engines)
-
-
-def fitted_numbers(site: Site, bench: str) -> tuple[int, int]:
-    """Count the fitted numbers of a site's bands of a benchmark, and their readings."""
-    classes = link_classes(site)
-    links = {
-        name
-        for n in site.node_types.values()
-        if n.gpus and n.gpus.links
-        for name in n.gpus.links.classes()
-    }
-    links |= {nic.link_class for node in site.node_types.values() for nic in node.nics}
-    counts = [fitted_in(classes[name], bench) for name in links]
-    return sum(numbers for numbers, _ in counts), sum(readings for _, readings in counts)

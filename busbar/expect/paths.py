@@ -4,19 +4,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 
 from busbar.expect.expectation import NoExpectation
-from busbar.expect.topology import (
-    SWITCH,
-    Hop,
-    Path,
-    domain_nodes,
-    gpu,
-    node_graph,
-    raw_rate,
-    widest_path,
-)
+from busbar.expect.graph import Hop, Path, gpu, widest_path
+from busbar.expect.topology import SWITCH, domain_nodes, node_graph, raw_rate
 from busbar.site.family import LinkClass
 from busbar.site.model import Gpus, Nic, NodeType, Site
 
@@ -30,8 +21,6 @@ def within_node(
     """
     if src is None or dst is None or src == dst:
         raise NoExpectation(f"both ranks are on GPU {src}, so no link is used")
-    if direct := _direct(node, classes, src, dst):
-        return direct
     graph = node_graph(node, classes)
     plain = widest_path(graph, gpu(src), gpu(dst))
     if plain is None:
@@ -40,25 +29,11 @@ def within_node(
                 f"no GPU links from GPU {src} to GPU {dst}, so data passes through the host"
             )
         there, back = (to_host(node.gpus, classes, index).hops for index in (src, dst))
-        return Path((*there, *map(_reversed, back)))
+        return Path((*there, *(hop.reversed for hop in back)))
     # The cost of a hop is one number per link class, that of the binding one, for all engines.
     bands = classes[plain.binding.link_class].bands
     hop_share = min((band.hop_share for band in bands), default=1.0)
     return widest_path(graph, gpu(src), gpu(dst), hop_share) or plain
-
-
-def _direct(node: NodeType, classes: dict[str, LinkClass], src: int, dst: int) -> Path | None:
-    """Return the path by the links of two GPUs or by their switch; None if it needs a search."""
-    links = node.gpus.links if node.gpus else None
-    if not node.gpus or not links or links.package:
-        return None
-    ends = [gpu(src), SWITCH, gpu(dst)] if links.switched else [gpu(src), gpu(dst)]
-    pairs = (each for each in links.direct(node.gpus.count) if {src, dst} == {*each.between})
-    link = links.switched or next(pairs, None)
-    if not link:
-        return None
-    raw = raw_rate(link.link_class, link.count, classes)
-    return Path(tuple(Hop(a, b, link.link_class, link.count, raw) for a, b in pairwise(ends)))
 
 
 def pairs_limit(
@@ -67,7 +42,7 @@ def pairs_limit(
     """Return the GB/s of all links of the sending or the receiving GPUs, and which binds."""
     graph = node_graph(node, classes)
     sums = {
-        side: float(sum(graph.degree(gpu(first + n), weight="gb_per_s") for n in range(pairs)))
+        side: sum(graph.rate(gpu(first + n)) for n in range(pairs))
         for side, first in (("sending", 0), ("receiving", pairs))
     }
     least = min(sums, key=lambda side: sums[side])
@@ -121,12 +96,8 @@ def between_nodes(
                 Hop(f"{end}{side}", host, staged.link_class, staged.count * gpus, raw),
                 replace(port, start=host),
             ]
-        hops += half if not side else [_reversed(hop) for hop in reversed(half)]
+        hops += half if not side else [hop.reversed for hop in reversed(half)]
     return Path(tuple(hops))
-
-
-def _reversed(hop: Hop) -> Hop:
-    return replace(hop, start=hop.end, end=hop.start)
 
 
 def _near(node: NodeType, index: int | None) -> list[Nic]:

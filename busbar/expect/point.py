@@ -16,9 +16,10 @@ from busbar.expect.expectation import (
     proven,
     slowdown,
 )
+from busbar.expect.graph import Path
 from busbar.expect.paths import between_nodes, pairs_limit, to_host, within_node
 from busbar.expect.question import Question
-from busbar.expect.topology import SWITCH, Path
+from busbar.expect.topology import SWITCH
 from busbar.site.family import Engine, LinkClass, Transfer
 from busbar.site.load import family, link_classes
 from busbar.site.model import Gpus, PointBench, Proof, Site

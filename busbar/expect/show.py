@@ -167,16 +167,17 @@ def print_matrix(
     site: Site, bench: str, answers: Mapping[tuple[int, int], Answer], out: Terminal
 ) -> None:
     """Print the matrices of typical value and limit, a row per sender, and their sources."""
-    ends = sorted({end for pair in answers for end in pair})
+    senders, receivers = (sorted(set(ends)) for ends in zip(*answers, strict=True))
     first = next(iter(answers.values()))
-    size = f" at {format_bytes(first.bytes)}" if first.bytes else ""
+    nbytes = max(answer.bytes or 0 for answer in answers.values())
+    size = f" at {format_bytes(nbytes)}" if nbytes else ""
     head = f"{bench} on {site.name}{size}, {first.unit}"
-    columns = [Column(""), *(Column(str(end), right=True) for end in ends)]
+    columns = [Column(""), *(Column(str(end), right=True) for end in receivers)]
     for name in ("typical", "limit"):
         out.line(f"{head}: {name}, from GPU (row) to GPU (column)")
-        rows = [[answers.get((src, dst)) for dst in ends] for src in ends]
+        rows = [[answers.get((src, dst)) for dst in receivers] for src in senders]
         cells = [[_shown(c.number(name)) if c else "" for c in row] for row in rows]
-        out.fitted(columns, [[str(e), *row] for e, row in zip(ends, cells, strict=True)])
+        out.fitted(columns, [[str(e), *row] for e, row in zip(senders, cells, strict=True)])
     reasons = sorted({answer.reason for answer in answers.values() if answer.reason})
     banded = [answer for answer in answers.values() if not answer.reason]
     proofs = sorted({answer.proof for answer in banded})

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from busbar.errors import BusbarError
-from busbar.expect.topology import Path, gpu, node_graph, widest_path
+from busbar.expect.graph import Path, gpu, widest_path
+from busbar.expect.topology import node_graph
 from busbar.site.load import link_classes
 from busbar.site.model import Site
 

@@ -341,7 +341,7 @@ def test_every_answer_counts_what_was_fitted(
         ("mi250x --bench all_reduce --protocol nope", "known: simple, ll, ll128"),
         ("nowhere", "no site 'nowhere'"),
         ("local", "compare the reading with a copy"),
-        ("mi250x --from 0", "--from and --to must be given together"),
+        ("mi250x --to 0", "--to: needs a sending GPU; add --from"),
         ("mi250x --from 0 --to 9", "no GPU 9"),
         ("mi250x --env HSA", "'HSA' has no '='"),
         ("p5 --partition cpu", "no partition 'cpu'"),

@@ -8,7 +8,8 @@ import pytest
 from busbar import site as sites
 from busbar.errors import BusbarError
 from busbar.expect import NoExpectation, Question, point_to_point
-from busbar.expect.topology import gpu, node_graph, widest_path
+from busbar.expect.graph import gpu, widest_path
+from busbar.expect.topology import node_graph
 from busbar.site.links import Links, PairLink
 from busbar.site.model import Site
 from tests.cases import cases
@@ -75,13 +76,12 @@ def test_reading_is_in_its_band(site: Site, reading: Reading) -> None:
 
 def test_published_link_counts_and_hops(site: Site) -> None:
     graph = node_graph(site.node, sites.link_classes(site))
-    assert graph.edges[gpu(0), gpu(1)]["count"] == 4
-    assert graph.edges[gpu(0), gpu(2)]["count"] == 1
-    assert graph.edges[gpu(0), gpu(6)]["count"] == 2
-    assert graph.has_edge(gpu(1), gpu(3))
+    counts = {near: hop.count for near, hop in graph.hops[gpu(0)].items()}
+    assert (counts[gpu(1)], counts[gpu(2)], counts[gpu(6)]) == (4, 1, 2)
+    assert gpu(3) in graph.hops[gpu(1)]
     assert len(widest_path(graph, gpu(0), gpu(3)).hops) == 2
     # CDNA 2 has eight links a GCD; one goes to the host.
-    assert all(degree <= 7 for _, degree in graph.degree(weight="count"))
+    assert all(sum(hop.count for hop in hops.values()) <= 7 for hops in graph.hops.values())
 
 
 def binding_links(site: Site) -> set[tuple[int, int]]:

@@ -27,7 +27,7 @@ status = main(["--passive", "--json", "--site", sys.argv[2], "--prometheus", sys
 foreign = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
 print(json.dumps([status, sorted(foreign)]))
 """
-HEAVY = {"reframe", "pandas", "matplotlib", "networkx", "numpy", "jinja2", "prometheus_client"}
+HEAVY = {"reframe", "pandas", "matplotlib", "numpy", "jinja2", "prometheus_client"}
 BY_NAME = """
 import json, sys
 from busbar import cli
