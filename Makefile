@@ -19,11 +19,13 @@ dev: ## create .venv with the tools of `make test` and `make lint` as well
 check: setup ## run the checks on this machine, print verdicts, write a report (ARGS=options of busbar check)
 	@$(BIN)/busbar check $(if $(LANE),--lane $(LANE)) $(ARGS)
 
-# One process more than cores, as many tests wait for jobs. Tests that start MPI may meet: none judges how fast the machine is just now.
+# One process more than cores where many tests wait for jobs. Tests that start MPI may meet: none judges how fast the machine is just now.
 WORKERS := --numprocesses=$(shell expr $$(nproc) + 1) --maxprocesses=8 --dist=worksteal
+# Pure tests wait for nothing, and each process imports all of them.
+PURE := --numprocesses=$(shell nproc) --maxprocesses=8 --dist=worksteal -m "not run and not lab"
 
-test-fast: dev lint ## run the tests that start no MPI, ReFrame or compiler, in less than a minute
-	@$(BIN)/pytest $(WORKERS) -m "not run and not lab"
+test-fast: dev lint ## run the tests that start no MPI, ReFrame, compiler or slow program, in less than a minute
+	@$(BIN)/pytest $(PURE)
 
 test: dev lint ## run the test suite, in some 12 minutes on two cores (BUSBAR_LAB=1 also with Slurm and containers, which it installs, BUSBAR_LAB=all with all tests of them; ARGS=options of pytest)
 ifdef ARGS
@@ -33,7 +35,7 @@ else
 endif
 
 coverage: dev ## run the tests of test-fast, and refuse a share of covered lines below the floor
-	@$(BIN)/pytest $(WORKERS) -m "not run and not lab" --cov
+	@$(BIN)/pytest $(PURE) --cov
 
 fit: dev ## fit the numbers of the model of collectives to all published readings and our own
 	@$(BIN)/python -m tests.bench.fit

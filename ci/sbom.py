@@ -46,6 +46,7 @@ _DPKG = re.compile(
 )
 _STATUS, _PACKAGES = map(PurePosixPath, ("/var/lib/dpkg/status", "/opt/busbar/packages.txt"))
 _DOCUMENT = "SPDXRef-DOCUMENT"
+_validated = cache(spdx_licensing.validate)
 Parts = dict[Component, tuple[Component, ...]]
 """Packages, and what each depends on."""
 
@@ -107,7 +108,7 @@ def licence(each: Component) -> tuple[str, bool]:
     """Return the licence as stated, and whether it is an expression of SPDX."""
     kind = "pip" if each.purl and each.purl.type == "pypi" else "spack"
     stated = recorded().get((kind, each.name, each.version), "unknown").removesuffix(" to Spack")
-    return stated, not spdx_licensing.validate(stated).errors
+    return stated, not _validated(stated).errors
 
 
 def write_cyclonedx(path: Path, found: Parts, serial: UUID, when: datetime) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import some
+
 ROOT = Path(__file__).parents[1]
 UNBUNDLE = ROOT / "ci/unbundle.sh"
 PACK = (ROOT / "ci/bundle.sh").read_text().split("# unbundle.sh makes", maxsplit=1)[1]
@@ -97,7 +99,7 @@ def test_changed_bytes_and_cuts_are_found(content: Path, tmp_path: Path) -> None
     assert run("verify", path).returncode == 0
     good = path.read_bytes()
     places = random.Random(1).sample(range(len(good)), 40)  # noqa: S311 - not a secret
-    for place in {*places, 0, 120, 136, 511, 600, len(good) - 1}:
+    for place in {*some(places, 8), 0, 120, 136, 511, 600, len(good) - 1}:
         path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
         assert run("verify", path).returncode == 1, place
     for end in (0, 511, 5000, len(good) - 512, len(good) - 1):

@@ -6,6 +6,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.said import ran
 
 DATA = Path(__file__).parent / "data"
@@ -49,6 +51,7 @@ COMMANDS = [
 ]
 
 
+@pytest.mark.run
 def test_commands(tmp_path: Path) -> None:
     lines = [line.replace("OUT", str(tmp_path / "site")) for line, _, _ in COMMANDS]
     done = ran(sys.executable, "-c", WITHOUT, input="\n".join(lines), check=True)

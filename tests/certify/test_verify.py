@@ -24,8 +24,9 @@ from tests.bench.certify_tampered import (
     tampered,
     untouched,
 )
+from tests.cases import some
 
-_TAMPERED, _UNTOUCHED = 100, 10
+_TAMPERED, _UNTOUCHED = len(some(range(100), 3)), len(some(range(10), 3))
 """More of them, when the code changes: ``python -m tests.bench.certify_tampered``."""
 
 

@@ -111,6 +111,7 @@ def python(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.run
 def test_a_new_cause_and_a_new_note_take_two_edits_each(tree: Path) -> None:
     append(tree / "busbar/explain/rules_machine.py", NEW_CAUSE)
     enter(tree, "causes", CAUSE_ENTRY)

@@ -46,3 +46,10 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("active", "bounded", "passive", "run"):
         monkeypatch.setattr(f"busbar.gate.{name}.Task", AtOnce)
     monkeypatch.setattr("busbar.gate.copies.stay_near", lambda _: None)
+
+
+@pytest.fixture
+def in_process(request: pytest.FixtureRequest) -> None:
+    """``at_once``, except for a case that needs processes of its own."""
+    if not request.node.get_closest_marker("run"):
+        request.getfixturevalue("at_once")

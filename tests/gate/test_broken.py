@@ -6,13 +6,14 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pytest
 
@@ -127,21 +128,24 @@ BROKEN: dict[str, Change] = {
 }
 
 
-IN_CHILDREN = ("hang", "crash", "flood")
-"""Words of the cases that need processes of their own."""
+def in_children(names: Iterable[str]) -> list[Any]:
+    """Mark the cases that need processes of their own; the others take ``in_process``."""
+    own = re.compile("hang|crash|flood")
+    return [
+        pytest.param(name, marks=[pytest.mark.run] if own.search(name) else []) for name in names
+    ]
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("name", in_children(BROKEN))
 def test_a_broken_gate_drains_nobody(
-    node: Node, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest, name: str
+    node: Node, monkeypatch: pytest.MonkeyPatch, in_process: None, name: str
 ) -> None:
-    if not any(word in name for word in IN_CHILDREN):
-        request.getfixturevalue("at_once")
     BROKEN[name](node, monkeypatch)
     result = run(node.options(deadline_s=3.0))
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "")
 
 
+@pytest.mark.run
 @pytest.mark.parametrize("fault", ["hang", "crash"])
 def test_a_driver_that_hangs_or_crashes_is_unknown(
     node: Node, monkeypatch: pytest.MonkeyPatch, fault: str
@@ -155,6 +159,7 @@ def test_a_driver_that_hangs_or_crashes_is_unknown(
     assert (result.verdict, result.reason) == (Verdict.UNKNOWN, "")
 
 
+@pytest.mark.run
 def test_what_is_certain_before_the_deadline_counts(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -165,6 +170,7 @@ def test_what_is_certain_before_the_deadline_counts(
     assert result.reason.startswith("[node_problem] cpu_count 1 vs 4 or more")
 
 
+@pytest.mark.run
 def test_nothing_is_left_of_a_gate_that_is_killed(node: Node) -> None:
     """Slurm kills a HealthCheckProgram; what it has started must not stay."""
     node.smi(script=f"echo $$ > {node.root}/pid; exec sleep 600")

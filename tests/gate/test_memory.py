@@ -16,7 +16,7 @@ from busbar.verdict import Verdict
 from tests.cases import cases, some
 
 from .node import Node, gpu, report
-from .test_broken import BROKEN, IN_CHILDREN
+from .test_broken import BROKEN, in_children
 from .test_state import OLD, XID, kmsg
 
 UPTIME_S = 1e6
@@ -44,16 +44,14 @@ def drained(look: Look, times: int) -> list[bool]:
     return [look().drain for _ in range(times)]
 
 
-@pytest.mark.parametrize("name", some(DEAD, 3))
+@pytest.mark.parametrize("name", in_children(some(DEAD, 3)))
 def test_what_gives_no_answer_three_times_has_failed(
     node: Node,
     monkeypatch: pytest.MonkeyPatch,
     look: Look,
-    request: pytest.FixtureRequest,
+    in_process: None,
     name: str,
 ) -> None:
-    if not any(word in name for word in IN_CHILDREN):
-        request.getfixturevalue("at_once")
     with monkeypatch.context() as changes:
         BROKEN[name](node, changes)
         looks = [look(300.0 * n) for n in range(3)]

@@ -16,6 +16,7 @@ from tests.cases import cases
 
 from .node import Node, gpu, report
 
+pytestmark = pytest.mark.usefixtures("at_once")
 PROLOG = "prolog_slurmd"
 
 

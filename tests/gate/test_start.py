@@ -53,6 +53,7 @@ def test_a_compiled_site_needs_the_standard_library_alone(node: Node, tmp_path: 
     assert "busbar_gate_complete 1.0" in metrics.read_text()
 
 
+@pytest.mark.run
 def test_the_compiled_gate_is_small_and_needs_only_python(node: Node, tmp_path: Path) -> None:
     words = ["--site", str(node.root / "here"), "--output", str(tmp_path)]
     assert cli.main(["gate", "compile", *words]) == 0

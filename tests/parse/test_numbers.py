@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import math
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from busbar.parse import numbers
+from tests.cases import cases, some
 from tests.files import syntax
 
 ROOT = Path(__file__).parents[2]
@@ -127,8 +129,7 @@ LINES = {
 }
 
 
-@pytest.mark.parametrize("place", ["alone", "before", "after", "instead"])
-@pytest.mark.parametrize("name", LINES)
+@cases(("name", "place"), some(product(LINES, ["alone", "before", "after", "instead"]), 3))
 def test_odd_numbers_in_a_log(
     name: str, place: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

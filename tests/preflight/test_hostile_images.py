@@ -8,6 +8,7 @@ import shutil
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
+from itertools import product
 from pathlib import Path, PurePosixPath
 
 import pytest
@@ -18,6 +19,7 @@ from busbar.preflight.files import Directory
 from busbar.preflight.loader import View, configured
 from busbar.preflight.packed import Sif, open_image
 from busbar.preflight.plan import Contents
+from tests.cases import some
 
 SECRET = "the-secret-of-the-host"
 FINGERPRINT = "opt/busbar/fingerprint.json"
@@ -79,8 +81,7 @@ SPECIAL: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("kind", SPECIAL)
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(("file", "kind"), some(product(FILES, SPECIAL), 3))
 def test_special_files_are_refused(image: Path, file: str, kind: str, judged: Judged) -> None:
     SPECIAL[kind](image / file)
     for form in forms(image):
@@ -96,8 +97,7 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("file", FILES)
+@pytest.mark.parametrize(("file", "target"), some(product(FILES, TARGETS), 2))
 def test_links_are_resolved_inside(image: Path, file: str, target: str, judged: Judged) -> None:
     secret = image.parent / "secret"
     (image / file).symlink_to(TARGETS[target].format(secret=secret, file=f"/{file}"))

@@ -131,6 +131,7 @@ def test_a_failed_tool_beside_one_that_told_of_the_gpus_counts_for_nothing() -> 
     assert match(detected) == "h200x4"
 
 
+@pytest.mark.run
 @cases("tool", ["nvidia-smi", "rocm-smi"])
 def test_check_refuses_a_machine_whose_driver_is_dead(
     tool: str, tmp_path: Path, monkeypatch, capfd

@@ -18,6 +18,7 @@ from busbar.cli import main
 
 from ..files import executable, written
 
+pytestmark = pytest.mark.run
 ROOT = Path(__file__).resolve().parents[2]
 
 
