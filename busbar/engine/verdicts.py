@@ -82,6 +82,15 @@ class Judged:
         return self.expectation.high if latency else self.expectation.low
 
 
+def common_end(
+    bad: Iterable[tuple[int, int] | None], every: Iterable[tuple[int, int] | None]
+) -> int | None:
+    """Return the end that all bad pairs of ends share, and not all pairs; None without one."""
+    slow, pairs = ({frozenset(ends) for ends in each if ends} for each in (bad, every))
+    shared = frozenset.intersection(*slow) if 1 < len(slow) < len(pairs) else ()
+    return min(shared) if len(shared) == 1 else None
+
+
 def shortfall(
     value: float, unit: str, nbytes: int, *, edge: float | None, limit: float | None = None
 ) -> str:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from busbar.engine.reading import Cause, Evidence, Note, Reading
-from busbar.engine.verdicts import Judged, shortfall
+from busbar.engine.verdicts import Judged, common_end, shortfall
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.timeline import Position
 from busbar.redact import redact
@@ -75,17 +75,37 @@ def _sentence(explanation: Explanation) -> str:
     bad = [each for each in explanation.judged if each.verdict.is_problem and each.bound]
     if not bad:
         return why[0] if why else _WITHOUT_CAUSE.get(explanation.verdict, "no cause is known")
-    worst_of = min(bad, key=lambda each: each.share)
+    worst_of = min(bad, key=lambda each: (-each.reading.nbytes, each.share))
     reading = worst_of.reading
     what = reading.operation or explanation.operation or explanation.tool
     if explanation.ranks:
         what += f" of {counted(explanation.ranks, 'rank')}"
     if reading.source is not None:
-        what = f"rank {reading.source} to rank {reading.target}"
+        what, why = _pair(explanation, bad, reading, why)
     beyond = worst_of.limit if worst_of.verdict is Verdict.IMPOSSIBLE else None
     unit = "us" if reading.kind == "latency_us" else "GB/s"
     missed = shortfall(reading.value, unit, reading.nbytes, edge=worst_of.bound, limit=beyond)
     return ": ".join([f"{what} {missed}", *why])
+
+
+def _pair(
+    explanation: Explanation, bad: Sequence[Judged], reading: Reading, why: list[str]
+) -> tuple[str, list[str]]:
+    """Return the rank or GPU that all slow pairs share, else the pair; and why, without it."""
+    slow, every = (
+        [
+            (each.source, each.target or 0)
+            for each in readings
+            if (each.nbytes, each.buffers) == (reading.nbytes, reading.buffers)
+            and each.source is not None
+        ]
+        for readings in ([each.reading for each in bad], explanation.readings)
+    )
+    end = common_end(slow, every)
+    if end is None:
+        return f"rank {reading.source} to rank {reading.target}", why
+    name = "GPU" if explanation.nodes == 1 and reading.buffers == "D D" else "rank"
+    return f"{name} {end}", [cause.summary for cause in explanation.causes[:1]]
 
 
 def _what_failed(cause: Cause) -> str:

@@ -192,7 +192,7 @@ def gpu_busy(context: Context) -> Iterator[Finding]:
     if slow and not context.excused and facts.device != "host":
         rank, ratio, mine = slow
         name = "GPU" if context.nodes == 1 else "rank"
-        summary = f"pairs with {name} {rank} reach {ratio:.0%} of what the others reach"
+        summary = f"each pair with {name} {rank} is slower than every other pair"
         effect = Verdict.DEGRADED if ratio < 0.7 else Verdict.PASS
         # Lost links take the same share of each pair; another program disturbs some more.
         steady = mine[-1].value < _STEADY * mine[0].value

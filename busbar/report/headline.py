@@ -17,7 +17,7 @@ from busbar.engine.verdicts import shortfall
 from busbar.report.failures import Failure
 from busbar.report.fleet import Fleet
 from busbar.report.news import News
-from busbar.report.rows import Namer, collective_of, deciding, part_of
+from busbar.report.rows import Namer, collective_of, common_part, deciding
 from busbar.verdict import Verdict
 from busbar.words import counted, names_text
 
@@ -118,7 +118,9 @@ def of_reading(row: Result | None, outcome: Outcome, check: str) -> str:
     """Return by how much a reading misses its band or limit; empty if that is not the fault."""
     if not row or not row.value or outcome.verdict not in (Verdict.DEGRADED, Verdict.IMPOSSIBLE):
         return ""
-    what = f"{row.where}: " * bool(row.where) + (part_of(row) or collective_of(row) or check)
+    what = f"{row.where}: " * bool(row.where) + (
+        common_part(row, outcome.results) or collective_of(row) or check
+    )
     edge = row.high if row.metric == "latency" else row.low
     limit = row.shown_limit if row.verdict is Verdict.IMPOSSIBLE else None
     missed = shortfall(row.value or 0, row.unit, row.bytes or 0, edge=edge, limit=limit)

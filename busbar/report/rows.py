@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 
 from busbar.check.names import short_name
 from busbar.engine.results import Outcome, Result
+from busbar.engine.verdicts import common_end
 from busbar.report.scale import drawable
 from busbar.terminal import Column, Part
 from busbar.units import format_bytes
@@ -83,6 +84,26 @@ def part_of(row: Result) -> str:
     return " to ".join(f"{_ENDS[b]} {end}" for b, end in zip(buffers, ends, strict=True))
 
 
+def common_part(row: Result, results: Iterable[Result]) -> str:
+    """Return the GPU that all readings as bad as ``row`` share, else the part of ``row``."""
+    kind = _COPIES.get(row.pair.partition(" ")[0], "")
+    own = (row.metric, row.buffers, row.bytes, row.where)
+    like = [
+        each
+        for each in results
+        if (each.metric, each.buffers, each.bytes, each.where) == own
+        and (_COPIES.get(each.pair.partition(" ")[0], "") == kind if kind else ends_of(each))
+    ]
+    bad = [each for each in like if each.verdict is row.verdict]
+    if kind and len(bad) == len(like) > 1:
+        return kind.format("s").replace("GPU s", f"all {len(bad)} GPUs")
+    ends = _ENDS.get(row.buffers[:1], "rank")
+    if len(bad) == len(like) > 2:
+        return f"every pair of {ends}s"
+    end = common_end(map(ends_of, bad), map(ends_of, like))
+    return part_of(row) if end is None else f"{ends} {end}"
+
+
 def collective_of(row: Result) -> str:
     """Return the collective that a reading is of, and of how many GPUs; else empty."""
     series = row.series
@@ -107,13 +128,13 @@ def rows_of_check(name: str, outcome: Outcome) -> list[list[Part]]:
 
 
 def deciding(outcome: Outcome) -> Result | None:
-    """Return the worst of the results that have the verdict of their check, readings first.
+    """Return the reading that stands for a check, the same in all output.
 
-    Without bands, it is the slowest of those with the largest size.
+    It is the worst of the largest size of those with the verdict of the check.
     """
     rows = [row for row in outcome.results if row.verdict is outcome.verdict]
     readings = [row for row in rows if row.value is not None] or rows
-    return min(readings, key=lambda r: (quality(r), -(r.bytes or 0), speed(r)), default=None)
+    return min(readings, key=lambda r: (-(r.bytes or 0), quality(r), speed(r)), default=None)
 
 
 def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:

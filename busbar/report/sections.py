@@ -16,7 +16,7 @@ from busbar.report.curve import CurvePicture, curve
 from busbar.report.failures import repeat
 from busbar.report.headline import of_reading
 from busbar.report.matrix import MatrixPicture, matrix
-from busbar.report.rows import ends_of, in_words, namer, quality, speed
+from busbar.report.rows import deciding, ends_of, in_words, namer, quality, speed
 from busbar.report.trend import Trend
 from busbar.site.model import Site
 from busbar.units import format_bytes
@@ -152,7 +152,8 @@ def _section(
     matrices = _worst_of_each(_matrices(outcome.results))
     rows = sorted(outcome.results, key=_badness)
     readings = [row for row in rows if row.value is not None]
-    headline = _headline(readings)
+    worst_row = deciding(outcome)
+    headline = worst_row if worst_row and worst_row.value is not None else None
     trends = frame.trends_of(outcome.check, rows)
     shown_matrices = [
         each for each in matrices[:_MOST_MATRICES] if room.take(len(each.cells) // 9)
@@ -195,16 +196,6 @@ def _section(
 def _badness(row: Result) -> tuple[float, ...]:
     """Return a key that sorts the worst first; then the largest and slowest."""
     return (-row.verdict.severity, round(quality(row), 2), -(row.bytes or 0), speed(row))
-
-
-def _headline(readings: Sequence[Result]) -> Result | None:
-    """Return the worst reading; if all is well, the slowest of the largest size."""
-    if not readings or readings[0].verdict.is_problem:
-        return next(iter(readings), None)
-    return min(
-        readings,
-        key=lambda row: (row.verdict is Verdict.UNJUDGED, -(row.bytes or 0), quality(row)),
-    )
 
 
 def _reading(row: Result | None) -> str:

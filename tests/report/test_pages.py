@@ -8,7 +8,7 @@ import re
 import shlex
 from dataclasses import replace
 from html.parser import HTMLParser
-from itertools import pairwise
+from itertools import pairwise, permutations
 from math import inf, nan
 from pathlib import Path
 
@@ -76,6 +76,41 @@ def with_history(run: Snapshot) -> Page:
         (each.key.check, one) for each in nights if (one := trend(each, events, FACTS))
     )
     return page_of(Frame(run, SITE, trends), list(news(events)))
+
+
+def _pairs(slow: set[int], **more: object) -> list:
+    """Readings of four GPUs of which some are slow."""
+    return [
+        row(
+            *("link_matrix", 20.0 if {a, b} & slow else 40.0),
+            **{"pair": f"{a}->{b}", "buffers": "D D", "bytes": size, "low": 30.0, **more},
+            verdict=Verdict.DEGRADED if {a, b} & slow else Verdict.PASS,
+        )
+        for a, b in permutations(range(4), 2)
+        for size in (4096, 8192)
+    ]
+
+
+HOST = [
+    row("memory", 9.0, pair=f"to_gpu {n}", bytes=64, low=20.0, verdict=Verdict.DEGRADED)
+    for n in range(4)
+]
+
+
+@cases(
+    ("rows", "text"),
+    [
+        (_pairs({2}), "GPU 2 reaches 20 of 30 GB/s at 8 KiB"),
+        (_pairs({2}, buffers="H H"), "rank 2 reaches 20 of 30 GB/s at 8 KiB"),
+        (_pairs({0, 1, 2, 3}), "every pair of GPUs reaches 20 of 30 GB/s"),
+        (HOST, "host memory to all 4 GPUs reaches 9 of 20 GB/s"),
+        (HOST[:1], "host memory to GPU 0 reaches 9 of 20 GB/s"),
+    ],
+)
+def test_the_part_that_all_bad_readings_share(rows: list, text: str, tmp_path: Path) -> None:
+    shown = page(snapshot(tmp_path, rows, verdict="degraded"))
+    assert shown.headline.text.startswith(text)
+    assert shown.checks[0].missed == shown.headline.text
 
 
 @cases(
