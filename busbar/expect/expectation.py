@@ -123,14 +123,6 @@ def slowdown(band: Transfer, driver_us: float | None) -> tuple[float, tuple[str,
     )
 
 
-def few_parameters(fitted: int, readings: int) -> bool:
-    """Return whether a fit has fewer numbers than half its readings, so that it can predict.
-
-    A band with one number fitted to one reading only repeats its source.
-    """
-    return fitted < readings / 2
-
-
 def fitted_in(link: LinkClass, bench: str) -> tuple[int, int]:
     """Count the fitted numbers of a link class's bands of a benchmark, and their readings.
 

@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
 
 from busbar.data import LIKE, SITES
 from busbar.errors import BusbarError, suggestion
-from busbar.expect import Question, expect
+from busbar.expect import COLLECTIVES, Question, expect
 from busbar.expect.collective import bands as collective_bands
 from busbar.expect.collective import harnesses
 from busbar.expect.expectation import Expectation, NoExpectation
@@ -18,21 +19,22 @@ from busbar.expect.lint_nodes import (
     Violation,
     breach,
     gpu_violations,
+    island_violations,
     meant,
     place_violations,
     uplink_violations,
 )
-from busbar.expect.model import fitted
+from busbar.expect.model import compute_mode, fitted
 from busbar.expect.topology import domain_nodes
 from busbar.site.delivery import Delivery
 from busbar.site.family import Band, LinkKind
-from busbar.site.links import Bundle
 from busbar.site.load import family, find, link_classes, load, read, shadowed
 from busbar.site.model import NodeType, Partition, Reference, Site
 from busbar.site.tuning import profiles
 from busbar.slurm.nodes import partition_by_node
 
-_RDMA = frozenset({"verbs", "cxi", "efa"})
+_NETWORKS = {"ib": "ib-", "roce": "roce-", "efa": "efa-", "cxi": "slingshot-"}
+"""How the classes of ports begin that have a feature."""
 _EXAMPLES: dict[LinkKind, str] = {
     "GPU": "nvlink or xgmi",
     "host": "pcie, nvlink-c2c or infinity-fabric-host",
@@ -72,6 +74,7 @@ def lint(name_or_path: str | Path) -> list[LintFinding]:
         ]
     found = [
         *(*_files(site), *_nodes(site), *_partitions(site), *_fabric(site)),
+        *_networks(site),
         *(*_deliveries(site), *_proof(site), *_references(site)),
     ]
     findings = [LintFinding(site.name, document.where(key), *words) for key, *words in found]
@@ -84,18 +87,12 @@ def _nodes(site: Site) -> Iterator[Violation]:
     classes = link_classes(site)
     for name, node in site.node_types.items():
         base: Key = ("node_types", name)
+        if name not in {partition.node_type for partition in site.partitions}:
+            yield breach(base, "no-partition")
         if node.gpus:
             for key, rule, hint in gpu_violations(node.gpus, classes):
                 yield (*base, "gpus", *key), rule, hint
-        used: list[tuple[Key, str, LinkKind]] = [
-            (key, name, "host" if "host_link" in key else "GPU")
-            for key, name in _gpu_classes(node)
-        ]
-        used += [
-            (("nics", index, "class"), nic.link_class, "network")
-            for index, nic in enumerate(node.nics)
-        ]
-        used += [(key, bundle.link_class, "host") for key, bundle in _host_bundles(node)]
+        used = [*_used(node)]
         for key, link_class, place in used:
             if link_class not in classes:
                 hint = meant(link_class, classes) or suggestion(link_class, sorted(classes))
@@ -103,30 +100,32 @@ def _nodes(site: Site) -> Iterator[Violation]:
             elif (kind := classes[link_class].kind) not in (None, place):
                 words = {"kind": kind, "place": place, "examples": _EXAMPLES[place]}
                 yield breach((*base, *key), "link-kind", name=link_class, **words)
+            elif node.gpus and not _of(node.gpus.arch, classes[link_class].archs):
+                archs = " and ".join(classes[link_class].archs)
+                words = {"name": link_class, "archs": archs, "arch": node.gpus.arch}
+                yield breach((*base, *key), "link-arch", **words)
         places = [*place_violations(node)]
         if {link_class for _, link_class, _ in used} <= classes.keys():
-            places += uplink_violations(node, classes)
+            places += [*uplink_violations(node, classes), *island_violations(node, classes)]
         yield from ((((*base, *key)), rule, hint) for key, rule, hint in places)
 
 
-def _host_bundles(node: NodeType) -> Iterator[tuple[Key, Bundle]]:
-    """Yield the stated links of PCIe switches and of sockets."""
+def _used(node: NodeType) -> Iterator[tuple[Key, str, LinkKind]]:
+    """Yield the key, the link class, and the kind of link that the key needs."""
+    if node.gpus and node.gpus.links:
+        for name in sorted(node.gpus.links.classes()):
+            yield ("gpus", "links"), name, "GPU"
+    if node.gpus and node.gpus.host_link:
+        yield ("gpus", "host_link", "class"), node.gpus.host_link.link_class, "host"
+    for index, nic in enumerate(node.nics):
+        yield ("nics", index, "class"), nic.link_class, "network"
     for number, socket in enumerate(node.pcie):
         if socket.link:
-            yield ("pcie", number, "link", "class"), socket.link
+            yield ("pcie", number, "link", "class"), socket.link.link_class, "host"
         for at, switch in enumerate(socket.switches):
             if switch.uplink:
-                yield ("pcie", number, "switches", at, "uplink", "class"), switch.uplink
-
-
-def _gpu_classes(node: NodeType) -> list[tuple[Key, str]]:
-    """Return the key and name of each link class of the GPUs."""
-    classes: list[tuple[Key, str]] = []
-    if node.gpus and node.gpus.links:
-        classes += [(("gpus", "links"), name) for name in sorted(node.gpus.links.classes())]
-    if node.gpus and node.gpus.host_link:
-        classes.append((("gpus", "host_link", "class"), node.gpus.host_link.link_class))
-    return classes
+                key: Key = ("pcie", number, "switches", at, "uplink", "class")
+                yield key, switch.uplink.link_class, "host"
 
 
 def _partitions(site: Site) -> Iterator[Violation]:
@@ -153,25 +152,47 @@ def _files(site: Site) -> Iterator[Violation]:
 
 
 def _fabric(site: Site) -> Iterator[Violation]:
+    nodes = site.node_types
     for index, partition in enumerate(site.partitions):
-        node = site.node_types[partition.node_type]
+        key, node = ("partitions", index), nodes[partition.node_type]
         lacks = [*(["fabric"] * (not site.fabric)), *(["its nics"] * (not node.nics))]
         if partition.nodes > domain_nodes(node) and lacks:
             words = {"type": partition.node_type, "lacks": " and ".join(lacks)}
-            yield breach(("partitions", index, "nodes"), "no-network", **words)
-    classes = {nic.link_class for node in site.node_types.values() for nic in node.nics}
-    plain = {name for name in classes if name.startswith("eth-")}
-    if site.fabric and site.fabric.provider in _RDMA and classes and plain == classes:
-        words = {"provider": site.fabric.provider, "classes": ", ".join(sorted(plain))}
-        yield breach(("fabric", "provider"), "no-rdma", **words)
-    rails = {
-        nic.rail for node in site.node_types.values() for nic in node.nics if nic.rail is not None
-    }
+            yield breach((*key, "nodes"), "no-network", **words)
+        if partition.launcher == "srun" and site.scheduler not in ("slurm", "squeue"):
+            yield breach((*key, "launcher"), "srun", scheduler=site.scheduler)
+    rails = {nic.rail for node in nodes.values() for nic in node.nics if nic.rail is not None}
     if site.fabric and rails and len(rails) != site.fabric.rails:
         yield breach(("fabric", "rails"), "rails", stated=site.fabric.rails, found=len(rails))
-    for index, partition in enumerate(site.partitions):
-        if partition.launcher == "srun" and site.scheduler not in ("slurm", "squeue"):
-            yield breach(("partitions", index, "launcher"), "srun", scheduler=site.scheduler)
+
+
+def _networks(site: Site) -> Iterator[Violation]:
+    """Compare the NICs of each type of nodes with the provider, and with the features."""
+    classes = link_classes(site)
+    for name, node in site.node_types.items():
+        ports = sorted({nic.link_class for nic in node.nics})
+        able = [classes[port].providers if port in classes else () for port in ports]
+        if not all(able):
+            continue  # a class of the site can be of any network
+        needed = sorted({provider for each in able for provider in each})
+        if site.fabric and needed and site.fabric.provider not in ("tcp", *needed):
+            own: Key = ("node_types", name, "nics")
+            at = own if len(site.node_types) > 1 else ("fabric", "provider")
+            words = {"names": ", ".join(ports), "needed": " or ".join(needed)}
+            yield breach(at, "provider", provider=site.fabric.provider, **words)
+        modes = {"cpx"} if node.gpus and compute_mode(node.gpus) == "CPX" else set()
+        has = modes | {
+            f for f, start in _NETWORKS.items() if any(p.startswith(start) for p in ports)
+        }
+        for index, partition in enumerate(site.partitions):
+            if partition.node_type == name and (lacks := sorted({*partition.features} - has)):
+                key = ("partitions", index, "features")
+                yield breach(key, "feature", type=name, features=", ".join(lacks))
+
+
+def _of(arch: str, archs: Collection[str]) -> bool:
+    """Return whether an architecture is one of a list; ``sm_90a`` is ``sm_90``."""
+    return not archs or (arch.rstrip("abf") if arch.startswith("sm_") else arch) in archs
 
 
 def _deliveries(site: Site) -> Iterator[Violation]:
@@ -186,6 +207,8 @@ def _deliveries(site: Site) -> Iterator[Violation]:
     for key, stated, partitions in [(("deliveries",), site.deliveries, shared), *lists]:
         fitting = {partition.name: _stated(site, partition) for partition in partitions}
         for index, delivery in enumerate(stated):
+            if delivery.kind == "image" and not site.containers:
+                yield breach((*key, index), "no-runtime")
             if not any(delivery in used for used in fitting.values()):
                 yield from _unfit(site, delivery, (*key, index), partitions)
         for partition in partitions:
@@ -194,7 +217,13 @@ def _deliveries(site: Site) -> Iterator[Violation]:
                 stack = _needed(site, [partition])
                 yield breach(at, "none-fits", name=partition.name, stack=stack)
             names: set[str] = set()
+            gpus = site.node_types[partition.node_type].gpus
             for delivery in fitting[partition.name]:
+                arch = re.search(r"sm_\d+|gfx[0-9a-f]+", delivery.environment or "")
+                if gpus and arch and not _of(gpus.arch, (arch[0],)):
+                    words = {"stated": arch[0], "partition": partition.name, "arch": gpus.arch}
+                    at = (*key, stated.index(delivery), "environment")
+                    yield breach(at, "environment", **words)
                 if names.intersection(delivery.names()):
                     words = {"name": delivery.names()[0], "partition": partition.name}
                     yield breach((*key, stated.index(delivery)), "same-name", **words)
@@ -233,8 +262,8 @@ def _proof(site: Site) -> Iterator[Violation]:
         return
     classes = link_classes(site)
     bands: list[Band] = [*collective_bands(site)]
-    for name in {c for n in site.node_types.values() for _, c in _gpu_classes(n)} & set(classes):
-        bands += classes[name].bands
+    used = {c for n in site.node_types.values() for _, c, kind in _used(n) if kind != "network"}
+    bands += [band for name in used & set(classes) for band in classes[name].bands]
     proofs: set[str] = {band.proof for band in bands if models.intersection(band.models)}
     proofs |= {"replay"} if site.references or models.intersection(fitted().models) else set()
     if site.proof not in proofs and "run" not in proofs:
@@ -262,6 +291,8 @@ def _reading(site: Site, reference: Reference, key: Key) -> Iterator[Violation]:
         limit, path = band.limit, band.path
     except NoExpectation as error:
         if error.limit is None:
+            if reference.bench in COLLECTIVES:
+                yield key, error.what, "correct its partition, or bench"
             return
         limit, path = error.limit, error.path
     except BusbarError as error:

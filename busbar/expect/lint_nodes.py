@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from busbar.errors import BusbarError
+from busbar.expect.bounds import RING, Shape, inside_bound
 from busbar.expect.topology import raw_rate
 from busbar.parse.cpulist import parse_cpu_list
 from busbar.parse.tables import load_yaml
@@ -41,6 +43,8 @@ def gpu_violations(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Vio
         yield from _too_many(gpus, classes)
     if gpus.partitioning:
         yield from _partitioning(gpus)
+    if gpus.multicast and not gpus.can_multicast:
+        yield breach(("multicast",), "multicast")
     if (gpus.vendor == "nvidia") != gpus.arch.startswith("sm_"):
         yield breach(("arch",), "arch", arch=gpus.arch, vendor=gpus.vendor)
 
@@ -80,6 +84,8 @@ def _too_many(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Violatio
 def _partitioning(gpus: Gpus) -> Iterator[Violation]:
     parts = gpus.partitioning
     assert parts
+    if gpus.vendor != "amd":
+        yield breach(("partitioning",), "modes", arch=gpus.arch)
     key = ("partitioning", "memory")
     if parts.memory == "NPS4" and parts.compute != "CPX":
         yield breach(key, "nps4", compute=parts.compute)
@@ -89,6 +95,15 @@ def _partitioning(gpus: Gpus) -> Iterator[Violation]:
     if gpus.count % parts.compute_count:
         key = ("partitioning", "compute_count")
         yield breach(key, "partitions", count=gpus.count, parts=parts.compute_count)
+
+
+def island_violations(node: NodeType, classes: dict[str, LinkClass]) -> Iterator[Violation]:
+    """Yield GPUs that no path joins; keys are below the node type."""
+    if node.gpus and node.gpus.links and node.gpus.host_link and node.gpus.count > 1:
+        try:
+            inside_bound(node, classes, Shape("all_reduce", 1, node.gpus.count, RING))
+        except BusbarError as error:
+            yield breach(("gpus", "links"), "islands", what=error.what)
 
 
 def uplink_violations(node: NodeType, classes: dict[str, LinkClass]) -> Iterator[Violation]:
@@ -118,6 +133,8 @@ def place_violations(node: NodeType) -> Iterator[Violation]:
         if beyond:
             words = {"name": nic.name, "gpu": beyond[0], "count": count}
             yield breach(("nics", index, "near_gpus"), "near-gpu", **words)
+        if len(set(nic.near_gpus)) < len(nic.near_gpus):
+            yield breach(("nics", index, "near_gpus"), "near-twice")
         if nic.name in names:
             yield breach(("nics", index, "name"), "nic-twice", name=nic.name)
         names.add(nic.name)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from busbar.document import in_json, written
-from busbar.expect.expectation import Expectation, NoExpectation, few_parameters
+from busbar.expect.expectation import Expectation, NoExpectation
 from busbar.site.model import Proof, Site
 from busbar.terminal import Column, Terminal
 from busbar.units import format_bytes
@@ -50,7 +50,7 @@ class FitCounts:
     @in_json()
     def fewer_than_half_the_readings(self) -> bool:
         """Whether there are fewer fitted parameters than half the readings."""
-        return few_parameters(self.fitted_parameters, self.readings)
+        return self.fitted_parameters < self.readings / 2
 
     @property
     def line(self) -> str:

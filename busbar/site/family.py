@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from busbar.site.delivery import Stack
 from busbar.site.links import Count, Name, Place
-from busbar.site.model import Algorithm, CollectiveBench, PointBench, Positive, Proof
+from busbar.site.model import Algorithm, CollectiveBench, PointBench, Positive, Proof, Provider
 from busbar.site.record import Record
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -118,6 +118,10 @@ class LinkClass(Record):
     """Where the number was published or measured."""
     kind: LinkKind | None = None
     """What it connects: ``GPU`` to GPU, GPU to ``host``, or nodes by a ``network``."""
+    archs: tuple[str, ...] = ()
+    """Architectures of the GPUs that have such links; empty: any."""
+    providers: tuple[Provider, ...] = ()
+    """Transports of such ports besides ``tcp``; empty: any."""
     most_links: Count | None = None
     """Links of one GPU, or of one accelerator that is divided into several."""
     forwards: bool = True

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -121,12 +122,15 @@ class Gpus(Record):
         return self
 
     @property
-    def may_multicast(self) -> bool:
-        """Whether the switch may reduce: NVSwitches do from Hopper on, unless it is turned off."""
-        if self.multicast is not None:
-            return self.multicast
+    def can_multicast(self) -> bool:
+        """Whether the switch can reduce: NVSwitches do from Hopper on."""
         switched = self.links is not None and self.links.switched is not None
         return switched and self.vendor == "nvidia" and int(self.arch[3:].rstrip("abf")) >= _HOPPER
+
+    @property
+    def may_multicast(self) -> bool:
+        """Whether it may: unless it is turned off."""
+        return self.can_multicast if self.multicast is None else self.multicast
 
     @property
     def packages(self) -> int:
@@ -195,8 +199,11 @@ class NodeType(Record):
             raise ValueError(f"pcie lists GPUs {listed}; list each of 0 to {count - 1} once")
         names = {nic.name for nic in self.nics}
         switches = [switch for socket in self.pcie for switch in socket.switches]
-        for name in (name for switch in switches for name in switch.nics if name not in names):
-            raise ValueError(f"pcie lists NIC {name}, which the node does not have")
+        for name, count in Counter(name for each in switches for name in each.nics).items():
+            if name not in names:
+                raise ValueError(f"pcie lists NIC {name}, which the node does not have")
+            if count > 1:
+                raise ValueError(f"pcie lists NIC {name} below several switches")
         return self
 
     def place(self, src: int, dst: int) -> Place | None:

@@ -24,7 +24,7 @@ from busbar.delivery.reframe import configuration, write
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
 DIRECTORIES = {name: ROOT / "site" / name for name in sites.names()}
-DIRECTORIES["trio"] = ROOT / "tests/data/sites/trio"
+DIRECTORIES["mixed"] = ROOT / "tests/data/sites/mixed"
 """NVIDIA, AMD and CPU partitions: each gets what fits its nodes."""
 
 LIKE = {

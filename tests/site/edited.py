@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +21,20 @@ def edit(root: Path, name: str, change: Callable[[dict[str, Any]], object]) -> P
     change(data)
     file.write_text(yaml.safe_dump(data, sort_keys=False))
     return file
+
+
+def put(site: dict[str, Any], path: str, value: Any) -> None:
+    """Set a key of a site; None removes it."""
+    *steps, last = re.findall(r"[\w-]+|\[\]", path)
+    place: Any = site
+    for step in steps:
+        place = place[int(step) if isinstance(place, list) else step]
+    if last == "[]":
+        place.append(value)
+    elif value is None:
+        del place[int(last) if isinstance(place, list) else last]
+    else:
+        place[int(last) if isinstance(place, list) else last] = value
 
 
 def alone(root: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -14,7 +14,7 @@ from busbar.expect.lint import lint
 from tests.cases import cases
 from tests.said import Command
 
-from .edited import alone, edit
+from .edited import alone, edit, put
 
 
 def reading(bench: str, gb_per_s: float) -> dict[str, Any]:
@@ -105,7 +105,7 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
     ),
     "RDMA over plain Ethernet": (
         *("gcp-a3-high", "fabric.provider", "verbs"),
-        "verbs needs RDMA, and eth-200g has none; correct provider",
+        "verbs does not drive eth-200g, only tcp; correct provider",
     ),
     "stack of another vendor": ("mi300x", "deliveries[0].stack", "cuda", "the GPUs need rocm"),
     "srun without Slurm": (
@@ -223,20 +223,6 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
     "a misspelt node type": ("mi300x", "partitions[0].node_type", "spxx", "did you mean 'spx'?"),
     "reference outside its band": (*("p5", "references[2].gb_per_s", 150, "is outside the band"),),
 }
-
-
-def put(site: dict[str, Any], path: str, value: Any) -> None:
-    """Set a key of a site; None removes it."""
-    *steps, last = re.findall(r"[\w-]+|\[\]", path)
-    place: Any = site
-    for step in steps:
-        place = place[int(step) if isinstance(place, list) else step]
-    if last == "[]":
-        place.append(value)
-    elif value is None:
-        del place[int(last) if isinstance(place, list) else last]
-    else:
-        place[int(last) if isinstance(place, list) else last] = value
 
 
 @cases("case", BREACHES)
