@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from busbar.boundary import read_text
-from busbar.errors import BusbarError
+from busbar.errors import file_error, value_error
 from busbar.parse import numbers
 from busbar.redact import redact
 
@@ -198,18 +198,13 @@ def read_document(path: Path, hint: str, *kinds: Any) -> Any:
     Raises ``BusbarError`` with ``hint`` if it cannot be read or is another document.
     """
     by_schema: dict[Any, Any] = {_schema_of(kind): kind for kind in kinds}
-    try:
+    with file_error("cannot be read", path, hint), value_error("{}", path, hint):
         data = load(read_text(path, _MOST_BYTES))
         schema = data.get("schema", _schema_of(kinds[0])) if isinstance(data, Mapping) else None
         if isinstance(schema, str) and schema not in by_schema:
             raise ValueError(f"has the schema {schema!r}, not {' or '.join(by_schema)}")
         kind = by_schema[schema] if isinstance(schema, str) else kinds[0]
         return parse_document(kind, data, finite=True)
-    except OSError as error:
-        what = f"cannot be read: {error.strerror or error}"
-        raise BusbarError(what, where=str(path), hint=hint) from error
-    except ValueError as error:
-        raise BusbarError(str(error), where=str(path), hint=hint) from error
 
 
 def _schema_of(kind: Any) -> str:

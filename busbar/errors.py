@@ -8,6 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 
+DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
+"""What a value of another form than expected raises."""
+
 
 class BusbarError(Exception):
     """Invalid input or a missing prerequisite; the command prints it and exits with status 2.
@@ -49,6 +52,21 @@ def file_error(what: str, where: object = None, hint: str = "") -> Iterator[None
     except OSError as error:
         place = str(where if where is not None else error.filename or "")
         raise BusbarError(f"{what}: {error.strerror or error}", where=place, hint=hint) from error
+
+
+@contextmanager
+def value_error(
+    what: str,
+    where: object,
+    hint: str,
+    kinds: type[Exception] | tuple[type[Exception], ...] = ValueError,
+) -> Iterator[None]:
+    """Turn an error of a value into ``what``: ``{}`` is its text, ``{kind}`` its class."""
+    try:
+        yield
+    except kinds as error:
+        text = what.replace("{kind}", type(error).__name__).replace("{}", str(error), 1)
+        raise BusbarError(text, where=str(where), hint=hint) from error
 
 
 def several(errors: Sequence[BusbarError]) -> BusbarError:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.boundary import read_text
-from busbar.errors import BusbarError
+from busbar.errors import DAMAGED, BusbarError, file_error, value_error
 from busbar.parse.numbers import load_json
 from busbar.site import systems
 from busbar.site.manifests import MANIFEST, STACKS, provide
@@ -90,7 +90,11 @@ class Lock:
 
 def load(path: Path) -> Lock:
     """Read a lock; raise ``BusbarError`` if it is missing, damaged or of another format."""
-    try:
+    unread = "name a spack.lock, or write it with `make spack-lock`"
+    with (
+        file_error("cannot be read", path, unread),
+        value_error("not a lock of Spack ({kind}: {})", path, "run `make spack-lock`", DAMAGED),
+    ):
         data = load_json(read_text(path, _MOST_BYTES))
         version = data["_meta"]["lockfile-version"]
         if version != _FORMAT:
@@ -104,18 +108,6 @@ def load(path: Path) -> Lock:
         content = json.dumps([roots, data["concrete_specs"]], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
         made_by = {**data["_meta"], **data.get("spack", {})}
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be read: {error.strerror}",
-            where=str(path),
-            hint="name a spack.lock, or write it with `make spack-lock`",
-        ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise BusbarError(
-            f"not a lock of Spack ({type(error).__name__}: {error})",
-            where=str(path),
-            hint="run `make spack-lock`",
-        ) from error
     for missing in {*roots.values(), *(e.hash for n in nodes.values() for e in n.edges)} - set(
         nodes
     ):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Never
 
 from busbar.check.listing import Match
-from busbar.errors import BusbarError, suggestion
+from busbar.errors import BusbarError, suggestion, value_error
 
 _SETS = ("gate", "nightly", "full")
 """The tags of the sets of sizes, from the smallest."""
@@ -53,15 +53,10 @@ def _named(matches: Sequence[Match], pattern: str) -> list[Match]:
     exact = [m for m in matches if m.test == test and {*words} <= {*m.short.split()[1:]}]
     if exact and (words or any(match.short == test for match in exact)):
         return exact
-    try:
+    hint = "give a name that --list prints, or correct the expression"
+    with value_error(f"{pattern!r} is not a valid regular expression: {{}}", "-n", hint, re.error):
         expression = re.compile(_expression(pattern))
         short = re.compile(pattern)
-    except re.error as error:
-        raise BusbarError(
-            f"{pattern!r} is not a valid regular expression: {error}",
-            where="-n",
-            hint="give a name that --list prints, or correct the expression",
-        ) from error
     return [
         match
         for match in matches

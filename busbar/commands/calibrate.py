@@ -13,7 +13,7 @@ from busbar.check.calibrate import Accept, CalibrationResult, below_model, calib
 from busbar.commands.declare import command, show
 from busbar.document import read_document
 from busbar.engine.check_document import CheckDocument
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, value_error
 from busbar.site.calibration import load, write
 from busbar.site.load import ships
 from busbar.terminal import Column, Part, stdout
@@ -67,12 +67,10 @@ def _document(path: Path) -> CheckDocument:
     # A barrier moves nothing, and has no band.
     rows = tuple(row for row in document.results if not row.series or row.series.bytes)
     document = replace(document, results=rows)
-    try:
+    with value_error("{}", path, hint):
         for row in document.results:
             if row.series:
                 row.series.complete()
-    except ValueError as error:
-        raise BusbarError(str(error), where=str(path), hint=hint) from error
     return document
 
 

@@ -19,7 +19,7 @@ from busbar.boundary import refuse_unsafe
 from busbar.data import busbar
 from busbar.delivery.environment import Image
 from busbar.delivery.programs import patterns
-from busbar.errors import BusbarError, file_error
+from busbar.errors import DAMAGED, BusbarError, file_error, value_error
 from busbar.parse.numbers import load_json
 from busbar.preflight.confined import run_limited
 from busbar.preflight.host import gather
@@ -155,14 +155,11 @@ def _stored(runtime: str, name: str) -> Iterator[tuple[Contents, str]]:
 
 def inspected(text: str, reference: str) -> tuple[str, dict[str, str]]:
     """Return the digest and the variables in what ``docker image inspect`` prints of an image."""
-    try:
+    what, hint = "its configuration cannot be read", "build or pull it again"
+    with value_error(what, reference, hint, DAMAGED):
         image = load_json(text)[0]
         digest = str(image.get("Id", "")).removeprefix("sha256:")
         lines = [str(line) for line in image["Config"].get("Env") or ()]
-    except (ValueError, LookupError, TypeError, AttributeError) as error:
-        raise BusbarError(
-            "its configuration cannot be read", where=reference, hint="build or pull it again"
-        ) from error
     pairs = [line.partition("=") for line in lines]
     variables = {name: value for name, _, value in pairs if _VARIABLE.fullmatch(name)}
     for name, value in variables.items():

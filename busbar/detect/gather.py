@@ -6,8 +6,6 @@ from __future__ import annotations
 import os
 import shutil
 import socket
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -27,8 +25,6 @@ TOOLS: Mapping[str, Mapping[str, str]] = beside(__file__)
 _TIMEOUT_S = 30
 _ETHERNET = "1"
 """ARPHRD_ETHER: not loopback, InfiniBand or a tunnel."""
-_IMDS = "http://169.254.169.254/latest"
-_IMDS_TIMEOUT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -186,22 +182,7 @@ def _run(command: tuple[str, ...]) -> tuple[bool, str]:
 
 
 def _instance_type(root: Path) -> str | None:
-    """Request the EC2 instance type by IMDSv2 if the firmware vendor is Amazon; else None."""
-    vendor = root / "sys/class/dmi/id/sys_vendor"
-    if not vendor.is_file() or vendor.read_text().strip() != "Amazon EC2":
-        return None
-    request = urllib.request.Request(  # noqa: S310 - a fixed address
-        f"{_IMDS}/api/token",
-        method="PUT",
-        headers={"X-aws-ec2-metadata-token-ttl-seconds": "60"},
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=_IMDS_TIMEOUT_S) as reply:  # noqa: S310
-            token = reply.read().decode()
-        request = urllib.request.Request(  # noqa: S310 - a fixed address
-            f"{_IMDS}/meta-data/instance-type", headers={"X-aws-ec2-metadata-token": token}
-        )
-        with urllib.request.urlopen(request, timeout=_IMDS_TIMEOUT_S) as reply:  # noqa: S310
-            return str(reply.read().decode().strip())
-    except (urllib.error.URLError, TimeoutError):
-        return None  # a container may not reach the service
+    """Return the EC2 instance type, which is the name of the product; None elsewhere."""
+    dmi = root / "sys/class/dmi/id"
+    of_amazon = text_in(dmi / "sys_vendor") == "Amazon EC2"
+    return (text_in(dmi / "product_name") or None) if of_amazon else None

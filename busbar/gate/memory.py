@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.boundary import read_text, refuse_foreign, replace_file
-from busbar.errors import BusbarError
+from busbar.errors import DAMAGED, BusbarError
 from busbar.gate.findings import GateFinding
 from busbar.gate.kernel_log import KernelError, KernelLog
 from busbar.verdict import Verdict
@@ -153,10 +153,9 @@ def recall(path: Path, root: Path) -> GateMemory:
         memory = _parsed(path, json.loads(read_text(path, _MOST_BYTES, own=True)))
     except FileNotFoundError:
         return GateMemory(path, boot)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise BusbarError(
-            f"cannot be read: {error!r}"[:200], where=str(path), hint="remove it"
-        ) from error
+    except (OSError, *DAMAGED) as error:
+        what = f"cannot be read: {error!r}"[:200]
+        raise BusbarError(what, where=str(path), hint="remove it") from error
     if memory.boot != boot:
         memory.look, memory.silent, memory.downs, memory.boot = None, {}, {}, boot
     return memory

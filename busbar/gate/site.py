@@ -16,7 +16,7 @@ from pkgutil import get_data
 from typing import Any, Literal, NamedTuple
 
 from busbar.boundary import read_text, refuse_foreign_code
-from busbar.errors import BusbarError
+from busbar.errors import DAMAGED, BusbarError, file_error, value_error
 from busbar.verdict import Verdict, verdict_on_rate
 
 GateMode = Literal["skip", "observe", "enforce"]
@@ -218,7 +218,8 @@ class GateSite:
 def read(path: Path) -> GateSite:
     """Read what ``busbar gate compile`` wrote; raise ``BusbarError`` for anything else."""
     hint = "write it with busbar gate compile --site NAME"
-    try:
+    damaged = value_error("is no compiled site ({kind}: {})", path, hint, DAMAGED)
+    with file_error("cannot be read", path, hint), damaged:
         raw = json.loads(read_text(path, _MOST_BYTES))
         if raw.pop("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
@@ -230,13 +231,6 @@ def read(path: Path) -> GateSite:
                 "xids": {code: Xid(**each) for code, each in raw["xids"].items()},
             }
         )
-    except OSError as error:
-        raise BusbarError(
-            f"cannot be read: {error.strerror}", where=str(path), hint=hint
-        ) from error
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        what = f"is no compiled site ({type(error).__name__}: {error})"
-        raise BusbarError(what, where=str(path), hint=hint) from error
     return refuse_foreign_commands(site, path)
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from busbar.document import in_json, written
-from busbar.errors import BusbarError, suggestion
+from busbar.errors import BusbarError, suggestion, value_error
 from busbar.history.interval import Ratio, ratio_of
 from busbar.history.model import HistoryKey
 from busbar.history.statistic import Array
@@ -39,13 +39,11 @@ class Selection:
         """Parse ``lane=ucx-1.14``, ``2026-01-01..2026-02-01`` or the id of a session."""
         if _RANGE in text:
             begin, _, end = text.partition(_RANGE)
-            try:
+            with value_error("{}", text, "as in 2026-01-01.."):
                 return cls(
                     first=seconds(begin) if begin else -np.inf,
                     last=seconds(end) if end else np.inf,
                 )
-            except ValueError as error:
-                raise BusbarError(str(error), where=text, hint="as in 2026-01-01..") from error
         name, equals, value = text.partition("=")
         if equals and name:
             return cls(name=name, value=value)

@@ -21,7 +21,7 @@ from busbar.engine.collect import read
 from busbar.engine.identify import named_operation
 from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Reading
-from busbar.errors import BusbarError, file_error
+from busbar.errors import file_error, value_error
 from busbar.history import reframe
 from busbar.history.provenance import flat
 from busbar.history.read import SESSION
@@ -167,18 +167,13 @@ def import_file(store: HistoryStore, path: Path, place: ImportPlace) -> Imported
 
     Raises ``BusbarError`` for a file that is not of a known kind, or has an error.
     """
-    try:
-        with file_error("cannot be read", path, "name a text file"):
-            kind, source, records = _parsed(path, place)
-            if source.startswith((SESSION, _OUTPUT)) and store.has(source):
-                return Imported(str(path), kind, 0)
-            return Imported(str(path), kind, store.add(source, path.name, records))
-    except ValueError as error:
-        raise BusbarError(
-            f"cannot be imported: {error}",
-            where=str(path),
-            hint="docs/history.md lists the formats; nothing of this file was imported",
-        ) from error
+    hint = "docs/history.md lists the formats; nothing of this file was imported"
+    unread = file_error("cannot be read", path, "name a text file")
+    with unread, value_error("cannot be imported: {}", path, hint):
+        kind, source, records = _parsed(path, place)
+        if source.startswith((SESSION, _OUTPUT)) and store.has(source):
+            return Imported(str(path), kind, 0)
+        return Imported(str(path), kind, store.add(source, path.name, records))
 
 
 def _parsed(path: Path, place: ImportPlace) -> tuple[str, str, Iterable[HistoryRecord]]:

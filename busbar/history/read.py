@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from busbar.data import history_directory
-from busbar.errors import BusbarError
+from busbar.errors import value_error
 from busbar.history import reframe
 from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, NightSeries
 from busbar.history.statistic import Array
@@ -28,14 +28,10 @@ def history(where: Path | None = None, *, to_write: bool = False) -> Iterator[Hi
     path = where or history_directory()
     with open_store(path, to_write=to_write) as store:
         for uuid, report in reframe.new_sessions(path, lambda u: store.has(SESSION + u)):
-            try:
+            hint = f"remove it: reframe --delete-stored-sessions={uuid}"
+            what = f"session {uuid} is not a report: {{}}"
+            with value_error(what, path / reframe.FILE, hint):
                 session = reframe.parse_report(report)
-            except ValueError as error:
-                raise BusbarError(
-                    f"session {uuid} is not a report: {error}",
-                    where=str(path / reframe.FILE),
-                    hint=f"remove it: reframe --delete-stored-sessions={uuid}",
-                ) from error
             store.add(SESSION + uuid, session.host, session.records)
         yield store
 

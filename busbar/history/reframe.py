@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from busbar.document import load, parse_document
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, value_error
 from busbar.history.model import HistoryBounds
 from busbar.history.record import VARIABLE, HistoryRecord, Measured
 from busbar.history.store import SQLITE_ERRORS
@@ -107,14 +107,9 @@ def new_sessions(directory: Path, known: Callable[[str], bool]) -> Iterator[tupl
     path = directory / FILE
     if not path.exists():
         return
-    try:
+    what, hint = "ReFrame's results cannot be read: {}", "see reframe --list-stored-sessions"
+    with value_error(what, path, hint, (*SQLITE_ERRORS, OSError)):
         yield from _sessions(path, known)
-    except (*SQLITE_ERRORS, OSError) as error:
-        raise BusbarError(
-            f"ReFrame's results cannot be read: {error}",
-            where=str(path),
-            hint="see reframe --list-stored-sessions",
-        ) from error
 
 
 def _sessions(path: Path, known: Callable[[str], bool]) -> Iterator[tuple[str, str]]:

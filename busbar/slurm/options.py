@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, value_error
 from busbar.site.model import Partition, Site
 from busbar.site.queue import named_queue, queue_of
 from busbar.slurm.client import Allocation, scheduler_of
@@ -156,12 +156,8 @@ def _refuse_to_submit(wish: Wish, held: Allocation) -> None:
 
 def access_of(sbatch: str) -> tuple[str, ...]:
     """Return the options in ``--sbatch``, one for each line of a job script."""
-    try:
-        words = shlex.split(sbatch)
-    except ValueError as error:
-        raise BusbarError(f"{error} in {sbatch!r}", where="--sbatch", hint="quote it") from error
     options: list[str] = []
-    for word in words:
+    for word in _split(sbatch, "--sbatch"):
         if not word.isprintable() or not (word.startswith("-") or options):
             raise BusbarError(
                 f"{word!r} is not an option of sbatch",
@@ -189,12 +185,12 @@ def slurm_options(partition: Partition, added: Sequence[str]) -> list[str]:
 def words_of(partition: Partition, wish: Wish) -> list[str]:
     """Return the options that give a job access to a partition, as words of a command."""
     text = " ".join(slurm_options(partition, wish.access))
-    try:
+    return _split(text, f"access of partition {partition.name}")
+
+
+def _split(text: str, where: str) -> list[str]:
+    with value_error(f"{{}} in {text!r}", where, "quote it"):
         return shlex.split(text)
-    except ValueError as error:
-        raise BusbarError(
-            f"{error} in {text!r}", where=f"access of partition {partition.name}", hint="quote it"
-        ) from error
 
 
 def run_in_job(grant: Grant, wish: Wish, name: str, command: Sequence[str]) -> int:

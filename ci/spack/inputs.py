@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.boundary import read_text
-from busbar.errors import BusbarError
+from busbar.errors import DAMAGED, BusbarError, value_error
 from busbar.parse.numbers import load_json
 from busbar.site.manifests import STACKS, shared
 from busbar.site.yamlfile import load_yaml
@@ -83,15 +83,10 @@ def recorded(manifest: Manifest) -> LockInputs | None:
     path = manifest.path.with_name(FILE)
     if not path.exists():
         return None
-    try:
+    kinds = (OSError, *DAMAGED)
+    with value_error("cannot be read ({kind}: {})", path, "run `make spack-lock`", kinds):
         data = load_json(read_text(path, _MOST_BYTES))
         return LockInputs(str(data["lock"]), dict(data["inputs"]), data.get("machine") is True)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise BusbarError(
-            f"cannot be read ({type(error).__name__}: {error})",
-            where=str(path),
-            hint="run `make spack-lock`",
-        ) from error
 
 
 def write(manifest: Manifest, lock: Lock, *, solved: bool = True, machine: bool = False) -> None:
@@ -153,11 +148,9 @@ def _texts(recipe: str, path: Path) -> frozenset[str]:
 
 
 def _parsed(recipe: str, path: Path) -> ast.Module:
-    try:
+    kinds = (SyntaxError, ValueError)
+    with value_error("invalid Python: {}", path, "correct the recipe", kinds):
         return ast.parse(recipe)
-    except (SyntaxError, ValueError) as error:
-        where, hint = str(path), "correct the recipe"
-        raise BusbarError(f"invalid Python: {error}", where=where, hint=hint) from error
 
 
 @lru_cache
@@ -219,11 +212,9 @@ def _relevant(data: Any, key: str = "") -> Any:
 
 def assigned(path: Path) -> dict[str, str]:
     """Return the variables of a file of the shell; raise ``BusbarError`` if it is invalid."""
-    try:
+    hint = "write NAME=VALUE in each line"
+    with value_error("cannot be read: {}", path, hint, (OSError, ValueError)):
         lines = shlex.split(read_text(path, _MOST_BYTES), comments=True)
-    except (OSError, ValueError) as error:
-        what, hint = f"cannot be read: {error}", "write NAME=VALUE in each line"
-        raise BusbarError(what, where=str(path), hint=hint) from error
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 

@@ -15,7 +15,7 @@ from typing import Literal, get_args
 from busbar.boundary import replace_file
 from busbar.data import history_directory
 from busbar.document import in_json, read_document, written
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, value_error
 from busbar.slurm.hostlist import natural
 from busbar.verdict import Verdict, worst
 
@@ -138,10 +138,8 @@ class Night:
     def load(self) -> NightlyDocument:
         """Return the state; raise ``BusbarError`` if the file has none."""
         state: NightlyDocument = read_document(self.path(_STATE), _HINT, NightlyDocument)
-        try:
+        with value_error("{}", self.path(_STATE), _HINT):
             datetime.fromisoformat(state.begun)
-        except ValueError as error:
-            raise BusbarError(str(error), where=str(self.path(_STATE)), hint=_HINT) from error
         return state
 
     def save(self, state: NightlyDocument) -> None:

@@ -14,7 +14,7 @@ from busbar.cluster.sweep.document import SweepRun
 from busbar.document import read_document
 from busbar.engine.check_document import CheckDocument
 from busbar.engine.results import Result
-from busbar.errors import BusbarError
+from busbar.errors import value_error
 from busbar.gate.findings import GateDocument
 from busbar.gate.site import GateAction
 from busbar.history.model import Event, NightSeries, iso
@@ -51,13 +51,11 @@ def _look(source: NodeSource, time: float, nodes: Iterable[str], found: Found) -
 def look_of(path: Path) -> NodeLook:
     """Return the look in a file; raise ``BusbarError`` for anything that is none."""
     document = read_document(path, _HINT, GateDocument, SweepRun, Analysis, CheckDocument)
-    try:
+    with value_error("{}", path, _HINT):
         if isinstance(document, GateDocument):
             return _look("gate", seconds(document.time), [document.node], _gated(document))
         if isinstance(document, CheckDocument):
             return _of_checks(document)
-    except ValueError as error:
-        raise BusbarError(str(error), where=str(path), hint=_HINT) from error
     nodes = document.nodes if isinstance(document, SweepRun) else ()
     measured = {*nodes}.difference(document.unmeasured)
     return _look("sweep", path.stat().st_mtime, measured, _swept(document, {*nodes}))
