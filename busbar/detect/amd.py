@@ -15,7 +15,7 @@ from busbar.detect.detected import (
     NumaDomain,
     connected,
     pair_links,
-    without_class,
+    remark,
 )
 from busbar.parse.machine.amd_smi import AmdGpu, AmdLink
 from busbar.parse.machine.rocm_smi import RocmTopology
@@ -66,8 +66,7 @@ def gpus(
     if links or (rocm and rocm.links):
         return _from_links(links or (rocm.links if rocm else ()), classes)
     if rocm:
-        remark = "no tool prints the GPUs' graphics version, so GPUs are omitted"
-        return DetectedGpus({}, "rocm", "generic", remarks=(remark,))
+        return DetectedGpus({}, "rocm", "generic", remarks=(remark("no-arch"),))
     return None
 
 
@@ -78,7 +77,7 @@ def _from_devices(
     facts = _facts(first.model, first.arch, len(devices))
     remarks: tuple[str, ...] = ()
     if len({(device.model, device.arch) for device in devices}) > 1:
-        remarks += (f"the GPUs are of several models; using {facts['model']} for all",)
+        remarks += (remark("several-models", model=facts["model"]),)
     if first.memory_mib:
         facts["memory_mib"] = first.memory_mib
     if all(device.bus_id for device in devices):
@@ -86,8 +85,7 @@ def _from_devices(
     chip = _chip(facts)
     modes = {(device.compute_partition, device.memory_partition) for device in devices}
     if len(modes) > 1:
-        remark = "the GPUs are partitioned in different ways, so GPUs are omitted"
-        return DetectedGpus({}, "rocm", "generic", remarks=(remark,))
+        return DetectedGpus({}, "rocm", "generic", remarks=(remark("partitioned"),))
     compute, memory = modes.pop()
     partitions = chip.dies if chip and compute == "CPX" else _PARTITIONS.get(compute or "", 1)
     if compute in (*_PARTITIONS, "CPX") and memory:
@@ -99,16 +97,11 @@ def _from_devices(
     if partitions == 1 and not _NOT_BY_PCIE.search(facts["model"]):
         facts |= _host_link(devices)
     if len(devices) % partitions:
-        remarks += (
-            f"{len(devices)} GPUs do not fill accelerators of {partitions} in mode {compute};"
-            " give the output for all of them",
-        )
+        count = len(devices)
+        remarks += (remark("accelerators", count=count, parts=partitions, mode=compute),)
     numbers = {link.src for link in links}
     if links and numbers != set(range(len(devices))):
-        remarks += (
-            f"amd-smi topology lists {len(numbers)} GPUs, static lists {len(devices)}, so links"
-            " are omitted",
-        )
+        remarks += (remark("amd-lists", links=len(numbers), count=len(devices)),)
         return DetectedGpus(facts, "rocm", chip.family if chip else "generic", remarks=remarks)
     detected = _with_links(
         facts, _direct(links), chip, partitions=partitions, remarks=remarks, classes=classes
@@ -126,12 +119,9 @@ def _from_links(links: tuple[AmdLink, ...], classes: Mapping[str, LinkClass]) ->
     arch = "gfx942" if complete else "gfx90a"
     # Nodes of four MI300A have twice the links: take the limit of the faster chip.
     chip = _chip({"arch": arch, "model": "MI300A" if count == _OF_MI300A else ""})
-    remark = (
-        f"only the links of the GPUs are known: model, memory and addresses are unknown, and arch"
-        f" {arch} is assumed from the form of the links; add the output of amd-smi static --json"
-    )
     facts = {"vendor": "amd", "model": UNKNOWN, "arch": arch, "count": count}
-    return _with_links(facts, direct, chip, remarks=(remark,), classes=classes)
+    remarks = (remark("amd-links-only", arch=arch),)
+    return _with_links(facts, direct, chip, remarks=remarks, classes=classes)
 
 
 def _facts(model: str, arch: str, count: int) -> dict[str, Any]:
@@ -196,12 +186,8 @@ def _counts(
         return dict.fromkeys(direct, chip.count), ()
     if wiring := _shipped_wiring(set(direct), chip.arch, count):
         name, counts = wiring
-        remark = f"the pairs with links match site {name}, whose numbers of links are used"
-        return counts, (remark,)
-    remark = (
-        "the tools do not print the number of links of a pair, so each count is 1; use amd-smi"
-    )
-    return dict.fromkeys(direct, 1), (remark,)
+        return counts, (remark("wiring", site=name),)
+    return dict.fromkeys(direct, 1), (remark("link-counts"),)
 
 
 def _shipped_wiring(pairs: set[Pair], arch: str, count: int) -> tuple[str, dict[Pair, int]] | None:
@@ -228,15 +214,15 @@ def _with_links(
     count = facts["count"]
     reason = ""
     if chip is None:
-        reason = f"the links of {facts['arch']} are unknown, so links are omitted"
+        reason = remark("links-of-arch", arch=facts["arch"])
     elif not direct:
-        reason = "no XGMI link, so links are omitted"
+        reason = remark("no-xgmi")
     elif chip.link_class not in classes:
-        reason = without_class(chip.link_class)
+        reason = remark("no-class", name=chip.link_class, what="links")
     family = chip.family if chip else "generic"
     if not direct and "host_link" in facts and count > 1:
         facts["links"] = {"through_host": True}
-        reason = "no XGMI link: the GPUs reach each other through the host"
+        reason = remark("through-host")
     if reason or chip is None:
         remarks += (reason,) if count > 1 else ()
         return DetectedGpus(facts, "rocm", family, remarks=remarks)

@@ -14,6 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from busbar import mpi
 from busbar.data import PYTHON
+from busbar.detect.detected import remark
 from busbar.detect.gather import Outputs, gather
 from busbar.detect.scheduler import site_name
 from busbar.errors import BusbarError
@@ -85,9 +86,7 @@ def cluster_of(host: Outputs) -> Cluster | None:
             try:
                 by_hardware[hardware] = _ask(group)
             except BusbarError as error:
-                remarks.append(
-                    f"the hardware of partition {group.queue} is what Slurm states: {error}"
-                )
+                remarks.append(remark("as-slurm-states", queue=group.queue, error=error))
         if hardware in by_hardware:
             described[group.queue] = by_hardware[hardware]
     try:
@@ -129,14 +128,9 @@ def groups_of(nodes: Sequence[Hardware], default: str = "") -> tuple[list[Group]
             name = f"{name}-{len(groups)}"
         groups.append(Group(queue, alike, name))
         if others := len(names) - len(alike):
-            remarks.append(
-                f"partition {queue} has {others} nodes of another kind than the {len(alike)} that"
-                " are described; give each kind a partition of its own in Slurm"
-            )
+            remarks.append(remark("other-kind", queue=queue, others=others, alike=len(alike)))
     if left_out:
-        remarks.append(
-            f"partitions {', '.join(sorted(left_out))} are omitted: others have their nodes"
-        )
+        remarks.append(remark("covered", queues=", ".join(sorted(left_out))))
     return sorted(groups, key=lambda group: -group.nodes[0].gpu_count), remarks
 
 

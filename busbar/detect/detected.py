@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from busbar.parse.tables import beside
 from busbar.site.delivery import Stack
 from busbar.site.model import Site
 
+_REMARKS = beside(__file__)
 NAME = "detected"
 """The name of the site of a machine that no site describes."""
 UNKNOWN = "unknown"
@@ -61,12 +63,9 @@ def connected(gpus: int, pairs: Iterable[tuple[int, int]]) -> bool:
     return apart == 1
 
 
-def without_class(link_class: str) -> str:
-    """Return the remark on links whose class no `links.yaml` has."""
-    return (
-        f"no link class {link_class}, so links are omitted; add the class to the links.yaml of a"
-        " directory of families"
-    )
+def remark(which: str, /, **words: object) -> str:
+    """Return a remark of ``detected.yaml``; its text names the ``words``."""
+    return str(_REMARKS[which].format(**words))
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from busbar.detect import amd, nvidia
 from busbar.detect.cluster import Cluster, Group, cluster_of
 from busbar.detect.compare import differences
-from busbar.detect.detected import NAME, Detected, DetectedGpus
+from busbar.detect.detected import NAME, Detected, DetectedGpus, remark
 from busbar.detect.gather import Outputs, Software, gather
 from busbar.detect.nics import PROVIDERS, nics
 from busbar.detect.pcie import pcie
@@ -88,9 +88,9 @@ def compose(outputs: Outputs) -> Detected:
     if "nics" in machine.facts:
         partition["nodes"] = machine.queue.nodes
     elif machine.queue.nodes > 1:
+        queue = machine.queue
         machine.reader.remarks.append(
-            f"{machine.queue.scheduler} has {machine.queue.nodes} nodes, but no NIC was detected,"
-            " so checks use one node; add nics and fabric, and nodes to the partition"
+            remark("no-nic", scheduler=queue.scheduler, nodes=queue.nodes)
         )
     types = {"node": machine.facts}
     return _detected(machine, [partition | _features(machine)], types, machine.queue.scheduler)
@@ -124,17 +124,11 @@ def compose_cluster(cluster: Cluster, host: str) -> Detected:
         partitions.append(partition | _features(machine))
         count = group.nodes[0].gpu_count
         if count and "gpus" not in machine.facts:
-            remarks.append(
-                f"Slurm has {count} GPUs on a node of partition {group.queue}, which no tool has"
-                " described: add gpus to its node type"
-            )
+            remarks.append(remark("gpus-of-slurm", count=count, queue=group.queue))
     if "nics" not in main.facts and max(partition["nodes"] for partition in partitions) > 1:
-        remarks.append(
-            "no port of a network between nodes was detected; add nics to the node type, and"
-            " fabric, which busbar site lint needs for several nodes"
-        )
+        remarks.append(remark("no-network"))
     for machine in machines.values():
-        remarks += [remark for remark in machine.reader.remarks if remark not in remarks]
+        remarks += [each for each in machine.reader.remarks if each not in remarks]
     detected = _detected(main, partitions, types, "slurm", *machines.values())
     about = f"{detected.site.description}, {sum(p['nodes'] for p in partitions)} nodes"
     return replace(

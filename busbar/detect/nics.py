@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from busbar.detect.detected import remark
 from busbar.detect.nvidia import near_gpus
 from busbar.detect.pci import Place, nearest
 from busbar.detect.reader import Reader
@@ -62,30 +63,21 @@ def nics(
     devices = {port.device for port in ports} if _HALVED in gpus.get("model", "") else set()
     halves = {n for n in devices if _SECOND.search(n) and _SECOND.sub("", n) in devices}
     if halves:
-        reader.remarks.append(f"NICs {', '.join(sorted(halves))} are omitted: halves of others")
+        reader.remarks.append(remark("halves", names=", ".join(sorted(halves))))
     ports = [port for port in ports if port.device not in {*unknown, *halves}]
     if topology and topology.nics and not ports:
         unknown = unknown or list(topology.nics.values())
     if unknown:
-        reader.remarks.append(
-            f"the rates of NICs {', '.join(unknown)} are unknown, so NICs are omitted; add the"
-            " output of ibstat, for Slingshot of fi_info, or nics (class efa-100g, efa-200g or"
-            " efa-400g for EFA) to the node type"
-        )
+        reader.remarks.append(remark("rates", names=", ".join(unknown)))
     elif not ports and (ports := _ethernet(reader)):
-        reader.remarks.append(
-            "no port with RDMA was found, so messages between nodes take TCP: NICs are Ethernet"
-        )
+        reader.remarks.append(remark("no-rdma"))
     near = _near(ports, topology, reader.outputs.places, gpus.get("bus_ids", ()))
     far = _far(ports, topology)
     rails = _rails(ports, far, reader)
     unknown = sorted({port.link_class for port in rails} - set(classes))
     for link_class in unknown:
         names = ", ".join(port.device for port in rails if port.link_class == link_class)
-        reader.remarks.append(
-            f"no link class {link_class}, so NICs {names} are omitted; add the class to the"
-            " links.yaml of a directory of families"
-        )
+        reader.remarks.append(remark("no-class", name=link_class, what=f"NICs {names}"))
     counts = Counter(port for port in rails if port.link_class in classes)
     return [
         {"name": port.device, "class": port.link_class}
@@ -160,7 +152,7 @@ def _rails(ports: list[_NetworkPort], far: set[str], reader: Reader) -> list[_Ne
     }
     for reason in dict.fromkeys(reasons.values()):
         names = ", ".join(dict.fromkeys(p.device for p, r in reasons.items() if r == reason))
-        reader.remarks.append(f"NICs {names} are omitted because they are not rails: {reason}")
+        reader.remarks.append(remark("no-rails", names=names, reason=reason))
     return [port for port in ports if port not in reasons]
 
 

@@ -15,7 +15,7 @@ from busbar.detect.detected import (
     NumaDomain,
     connected,
     pair_links,
-    without_class,
+    remark,
 )
 from busbar.detect.pci import Place
 from busbar.parse import numbers
@@ -100,23 +100,16 @@ class NvidiaOutputs:
 def gpus(outputs: NvidiaOutputs, classes: Mapping[str, LinkClass]) -> DetectedGpus | None:
     """Return the GPUs; None if no tool was asked, and no facts if MIG is on."""
     if divided := outputs.divided:
-        return _unusable(
-            f"MIG is on (GPU {', '.join(map(str, divided))}); its instances have neither NVLink"
-            " nor access to each other, so GPUs are omitted; turn it off (nvidia-smi -mig 0)"
-        )
+        return _unusable(remark("mig", gpus=", ".join(map(str, divided))))
     if outputs.inventory is None and outputs.topology:
         return _from_topology(outputs, classes)
     if outputs.inventory is None:
-        what = "GPUs are known by name only; add the outputs of nvidia-smi -q and topo -m"
-        return _unusable(what) if outputs.listed else None
+        return _unusable(remark("by-name")) if outputs.listed else None
     inventory = outputs.inventory
     first = inventory.gpus[0]
     chip = _chip(first.architecture or "", first.model, outputs.archs)
     if chip is None:
-        return _unusable(
-            f"unknown architecture {first.architecture!r} of {first.model}, so GPUs are omitted;"
-            " add the output of nvidia-smi --query-gpu=compute_cap --format=csv"
-        )
+        return _unusable(remark("architecture", name=first.architecture, model=first.model))
     facts: dict[str, Any] = {
         "vendor": "nvidia",
         "model": first.model,
@@ -130,24 +123,22 @@ def gpus(outputs: NvidiaOutputs, classes: Mapping[str, LinkClass]) -> DetectedGp
     remarks: list[str] = []
     facts |= _host_link(inventory, chip, remarks, classes)
     if len({gpu.model for gpu in inventory.gpus}) > 1:
-        remarks.append(f"the GPUs are of several models; using {first.model} for all")
+        remarks.append(remark("several-models", model=first.model))
     links = None
     if inventory.attached > 1:
         topology = outputs.topology
         if topology is None or topology.gpus != inventory.attached:
-            remarks.append(
-                f"nvidia-smi topo lists {topology.gpus if topology else 'no'} GPUs, -q lists"
-                f" {inventory.attached}, so links are omitted"
-            )
+            found = topology.gpus if topology else "no"
+            remarks.append(remark("nvidia-lists", links=found, count=inventory.attached))
         else:
             bridged = BRIDGED.search(first.model) is not None
             links = _links(topology, chip, outputs.active_links, remarks, classes, bridged=bridged)
     return _detected(facts, links, chip, outputs, remarks)
 
 
-def _unusable(remark: str) -> DetectedGpus:
+def _unusable(why: str) -> DetectedGpus:
     """Return GPUs without facts."""
-    return DetectedGpus({}, "cuda", "generic", remarks=(remark,))
+    return DetectedGpus({}, "cuda", "generic", remarks=(why,))
 
 
 def _from_topology(
@@ -158,15 +149,9 @@ def _from_topology(
     assert topology
     exact = _chip("", "", outputs.archs) if outputs.archs else None
     chip = exact or by_links(*_most_links(topology))
-    remarks = [
-        "only nvidia-smi topo -m was given: model, memory, PCI addresses and host link are"
-        " unknown; add the output of nvidia-smi -q",
-    ]
+    remarks = [remark("nvidia-links-only")]
     if not exact:
-        remarks.append(
-            f"arch {chip.arch} and link class {chip.link_class or 'none'} are assumed from the"
-            " number of NVLinks"
-        )
+        remarks.append(remark("assumed-arch", arch=chip.arch, links=chip.link_class or "none"))
     facts = {
         "vendor": "nvidia",
         "model": UNKNOWN,
@@ -190,10 +175,7 @@ def _detected(
     in_domain = outputs.inventory and any(gpu.domain for gpu in outputs.inventory.gpus)
     if links and "switched" in links and (in_domain or _RACK.search(facts["model"])):
         links["switched"]["domain_nodes"] = None
-        remarks.append(
-            "the NVLinks reach GPUs of other nodes, but no tool prints how many: set domain_nodes,"
-            " the nodes that they connect, in links.switched"
-        )
+        remarks.append(remark("rack"))
     if links and "host_link" not in facts:
         links.pop("through_host", None)
     facts |= {"links": links} if links else {}
@@ -201,10 +183,7 @@ def _detected(
         # Whoever runs the machine may have to leave the switch alone, as where guests share it.
         facts["multicast"] = outputs.multicast and not outputs.nvls_off
         if outputs.multicast and outputs.nvls_off:
-            remarks.append(
-                "NCCL_NVLS_ENABLE is 0 here, so multicast is false and collectives are expected to"
-                " be as fast as rings; to use the switch, unset it and state multicast: true"
-            )
+            remarks.append(remark("nvls-off"))
     numa = _numa(outputs.topology, remarks)
     return DetectedGpus(facts, "cuda", FAMILY, numa, tuple(remarks))
 
@@ -271,10 +250,7 @@ def _host_link(
     speeds = {gpu.pcie for gpu in inventory.gpus}
     if speeds == {None} and chip.pcie and BRIDGED.search(inventory.gpus[0].model):
         speeds = {(chip.pcie, 16)}
-        remarks.append(
-            f"the host link is assumed to be PCI Express {chip.pcie} with 16 lanes, as of the"
-            " product: nvidia-smi -q shows none"
-        )
+        remarks.append(remark("assumed-pcie", generation=chip.pcie))
     link_classes = {_HOST_LINKS.get(speed) if speed else None for speed in speeds}
     link_class = link_classes.pop()
     if link_classes or not link_class or link_class not in classes:
@@ -309,7 +285,8 @@ def _links(
         remarks.append("no NVLink between the GPUs")
         return {"through_host": True}
     if chip.link_class not in classes:
-        remarks.append(without_class(chip.link_class or f"of the NVLinks of {chip.arch}"))
+        name = chip.link_class or f"of the NVLinks of {chip.arch}"
+        remarks.append(remark("no-class", name=name, what="links"))
         return None
     counts = set(pairs.values())
     complete = len(pairs) == topology.gpus * (topology.gpus - 1) // 2
@@ -324,10 +301,8 @@ def _links(
                 for gpu in range(topology.gpus)
                 if all(n < most for pair, n in pairs.items() if gpu in pair)
             ]
-            remarks.append(
-                f"GPU {', '.join(map(str, slow)) or 'pairs'} reached by fewer than {most} NVLinks:"
-                " links of this machine are down; the site states those of a healthy one"
-            )
+            gpus = ", ".join(map(str, slow)) or "pairs"
+            remarks.append(remark("links-down", gpus=gpus, most=most))
         return {"switched": {"class": chip.link_class, "count": most}}
     if complete and len(counts) == 1:
         return {"all_pairs": {"class": chip.link_class, "count": most}}

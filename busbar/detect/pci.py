@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+from busbar.detect.detected import remark
 from busbar.gate.sysfs import PciGpu, number_in, short_address
 
 TOOLS = {"nvidia": ("nvidia-smi",), "amd": ("amd-smi", "rocm-smi")}
@@ -66,8 +67,8 @@ def without_tool(gpus: tuple[PciGpu, ...], installed: frozenset[str]) -> list[st
             first = mine[0]
             name = f"{first.address} (device {first.device})" if first.device else first.address
             more = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
+            words = {"tools": " and ".join(tools), "package": _PACKAGES[vendor]}
             sentences.append(
-                f"{_NAMES[vendor]} GPU {name}{more}: {' and '.join(tools)} not found on PATH,"
-                f" install {_PACKAGES[vendor]}"
+                remark("no-tool", vendor=_NAMES[vendor], name=name, more=more, **words)
             )
     return sentences

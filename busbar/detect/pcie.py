@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from busbar.detect.detected import remark
 from busbar.detect.nvidia import places
 from busbar.detect.pci import Place
 from busbar.detect.reader import Reader
@@ -39,10 +40,7 @@ def pcie(
     else:
         placed = sockets(places(topology)) if topology else []
     if placed:
-        reader.remarks.append(
-            "the rates of links from PCIe switches and between sockets are unknown, so they limit"
-            " nothing; add uplink and link to pcie if they are narrower than the GPUs below"
-        )
+        reader.remarks.append(remark("uplinks"))
     return placed
 
 
