@@ -8,7 +8,7 @@ import io
 import pytest
 
 from busbar.check.listing import Match
-from busbar.check.progress import Step, job_count, step_of
+from busbar.check.run import Step, job_count, step_of
 from busbar.terminal import Terminal
 from tests.cases import cases
 

@@ -16,9 +16,8 @@ from busbar.check.default_site import default_site
 from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
 from busbar.check.processes import Interrupted, Interruption
-from busbar.check.progress import Step, job_count
 from busbar.check.reframe import ReFrame
-from busbar.check.run import RunPlan, load, run
+from busbar.check.run import RunPlan, Step, job_count, load, run
 from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
 from busbar.check.surroundings import (
     ignored_variables,

@@ -11,8 +11,8 @@ import pytest
 
 from busbar.cluster.measure import counters
 from busbar.cluster.measure.counters import CounterRead
-from busbar.cluster.measure.events import PairRate
 from busbar.cluster.measure.rounds import resent
+from busbar.cluster.measure.step import PairRate
 from busbar.cluster.sweep.accusation import Accusation
 from busbar.cluster.sweep.loss import lossy, with_loss
 from busbar.cluster.sweep.plan import plan

@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from busbar import site as sites
-from busbar.cluster.measure.events import PairRank, PairRate, PairStart, parse_event
 from busbar.cluster.measure.program import Program, Rail, message_bytes, rails_of
+from busbar.cluster.measure.step import PairRank, PairRate, PairStart, parse_event
 from busbar.delivery.choice import Choice
 from busbar.delivery.environments import environments
 from tests.cases import cases

@@ -12,9 +12,9 @@ import pytest
 
 from busbar import site as sites
 from busbar.cluster.measure import rounds as module
-from busbar.cluster.measure.events import PairRate
 from busbar.cluster.measure.program import Program, Rail
 from busbar.cluster.measure.rounds import RoundLimits, Rounds
+from busbar.cluster.measure.step import PairRate
 from busbar.cluster.measure.store import Store
 from busbar.cluster.sweep.rows import PairState, PlannedPair
 from busbar.delivery.choice import Choice

@@ -6,10 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
-import threading
 import time
-from functools import partial
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from busbar.cluster.measure.events import parse_event
 from busbar.cluster.measure.rounds import outcome
+from busbar.cluster.measure.step import parse_event
 from busbar.cluster.sweep.rows import PairState
 
 from ..cluster.test_pair_program import BIN, pairs, run  # noqa: F401 - pairs is a fixture

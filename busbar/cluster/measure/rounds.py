@@ -18,9 +18,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from busbar.cluster.measure.events import PairRate
 from busbar.cluster.measure.program import Program
-from busbar.cluster.measure.step import ALL_RAILS, PairStep
+from busbar.cluster.measure.step import ALL_RAILS, PairRate, PairStep
 from busbar.cluster.measure.store import Store
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
 from busbar.parse.events import CLOCK_MARGIN
