@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from busbar.engine import inputs
 from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.verdict import Verdict
@@ -141,6 +142,7 @@ def _tar(*members: tuple[str, int], data: bytes = b"") -> bytes:
 
 def test_hostile_input_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(inputs, "BOMB_BYTES", 16 << 20)
     deep: list[object] = []
     for _ in range(30):
         deep = [deep, deep]  # a text of gigabytes
@@ -152,11 +154,11 @@ def test_hostile_input_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "nested_rank_5": pickle.dumps({"entries": [], "pg_config": {"0": {"ranks": deep}}}),
         "100gb.tar.gz": gzip.compress(_tar(("big", 100 << 30))),
         "header.tar.gz": gzip.compress(_tar(("pax", 4 << 30))),
-        "many.tar": _tar(*[(f"{each}", 0) for each in range(20_000)]),
+        "many.tar": _tar(*[(f"{each}", 0) for each in range(11_000)]),
     }
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("zeros", bytes(300 << 20))
+        archive.writestr("zeros", bytes(48 << 20))
     hostile["bomb.zip"] = file.getvalue()
     started = time.process_time()
     for name, data in hostile.items():
