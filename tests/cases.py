@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import pytest
 
 Row = TypeVar("Row")
+_EVERY = os.environ.get("BUSBAR_LAB") == "all" or {"GOLDEN", "BUSBAR_ALL_ATTACKS"} & {*os.environ}
 _FAILURES = (Exception, pytest.fail.Exception)
 
 
@@ -49,8 +50,8 @@ def cases(names: str | Sequence[str], values: Iterable[Any]) -> Callable[..., Ca
 
 
 def some(rows: Iterable[Row], step: int) -> list[Row]:
-    """Return each ``step``-th row; where all tests are asked for, as every night, each row."""
-    return list(rows)[:: 1 if os.environ.get("BUSBAR_LAB") == "all" else step]
+    """Return each ``step``-th row, and each row where all are asked for, as every night."""
+    return list(rows)[:: 1 if _EVERY else step]
 
 
 def _fresh(fixtures: dict[str, Any], index: int, undone: ExitStack) -> dict[str, Any]:

@@ -9,10 +9,12 @@ import re
 import shutil
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
 
+from tests.cases import some
 from tests.said import ran
 
 pytestmark = pytest.mark.run
@@ -150,7 +152,7 @@ def test_corrupted_payload_fails(tmp_path):
     assert any("bytes arrived wrong" in row["message"] for row in document["results"])
 
 
-@pytest.mark.parametrize(("option", "pair"), [("omit", "0->1"), ("omit:1", "1->0")])
+@pytest.mark.parametrize(("option", "pair"), some([("omit", "0->1"), ("omit:1", "1->0")], 2))
 def test_missing_metric_fails(tmp_path, option, pair):
     status, document, _ = check(tmp_path, *matrix(f"--inject={option}"))
     assert status == 1
@@ -236,24 +238,30 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [
-        (["--lane=ucx-9"], "unknown lane 'ucx-9'; known: ucx-1.14, ucx-current"),
-        (["--site=no-such-site"], "no site 'no-such-site'"),
-        (["--output=/proc/nowhere"], "cannot be made"),
-        (["--output=/proc/version"], "cannot be made: File exists"),
-        (["--output=/tmp/a b"], "--output: '/tmp/a b' has the character ' '"),
-        (["-n", "link_matrx"], "no check has 'link_matrx'; did you mean 'link_matrix'?"),
-        (["-n", "("], "is not a valid regular expression"),
-        (["-t", "gat"], "no check has 'gat'; did you mean 'gate'?"),
-        (["--require", "osuu"], "no check has 'osuu'; did you mean 'osu'?"),
-        (
-            ["-n", "gpu_aware_hipcc"],
-            "-n gpu_aware_hipcc: no check can run here: environment wheels-ucx-1_14 lacks",
-        ),
-        (["-n", "gpu_aware", "-t", "full"], "-n gpu_aware -t full: no check matches"),
-        (["-n", "gpu_aware", "-t", "full", "--list"], "-n gpu_aware -t full: no check matches"),
-        (["-c", "/proc/driver"], "-c /proc/driver: no check matches"),
-    ],
+    some(
+        [
+            (["--lane=ucx-9"], "unknown lane 'ucx-9'; known: ucx-1.14, ucx-current"),
+            (["--site=no-such-site"], "no site 'no-such-site'"),
+            (["--output=/proc/nowhere"], "cannot be made"),
+            (["--output=/proc/version"], "cannot be made: File exists"),
+            (["--output=/tmp/a b"], "--output: '/tmp/a b' has the character ' '"),
+            (["-n", "link_matrx"], "no check has 'link_matrx'; did you mean 'link_matrix'?"),
+            (["-n", "("], "is not a valid regular expression"),
+            (["-t", "gat"], "no check has 'gat'; did you mean 'gate'?"),
+            (["--require", "osuu"], "no check has 'osuu'; did you mean 'osu'?"),
+            (
+                ["-n", "gpu_aware_hipcc"],
+                "-n gpu_aware_hipcc: no check can run here: environment wheels-ucx-1_14 lacks",
+            ),
+            (["-n", "gpu_aware", "-t", "full"], "-n gpu_aware -t full: no check matches"),
+            (
+                ["-n", "gpu_aware", "-t", "full", "--list"],
+                "-n gpu_aware -t full: no check matches",
+            ),
+            (["-c", "/proc/driver"], "-c /proc/driver: no check matches"),
+        ],
+        3,
+    ),
 )
 def test_bad_input_is_one_line(tmp_path, options, says):
     done = ran(BIN / "busbar", "check", "--output", tmp_path, *options)
@@ -276,8 +284,10 @@ def test_wrong_usage_is_refused(options, says):
     assert says in done.stderr
 
 
-@pytest.mark.parametrize("name", ["valid_systems", "valid_prog_environs"])
-@pytest.mark.parametrize("options", [(), ("--list",)])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    some(product(["valid_systems", "valid_prog_environs"], [(), ("--list",)]), 3),
+)
 def test_a_check_for_nothing_is_one_line(tmp_path, name, options):
     values = {"valid_systems": ["*"], "valid_prog_environs": ["*"]} | {name: []}
     lines = ["import reframe as rfm", "@rfm.simple_test", "class x(rfm.RunOnlyRegressionTest):"]
@@ -306,16 +316,19 @@ def earlier(tmp_path):
 
 @pytest.mark.parametrize(
     ("options", "says"),
-    [
-        ([], "the site has no ReFrame configuration"),
-        (["--site=no-such-site"], "no site 'no-such-site'"),
-        (["--site=local", "--image=no-such.sif"], "no-such.sif: no such file"),
-        (["--site=local", "-n", "link_matrx"], "no check has 'link_matrx'"),
-        (["--site=local", "-n", "gpu_aware", "-t", "full"], "no check matches"),
-        (["--site=local", "-n", "gpu_aware_hipcc"], "no check can run here"),
-        (["--site=local", "--max-retries=-1"], "invalid choice: -1"),
-        (["--site=local", "-n", "memory", "--list"], ""),
-    ],
+    some(
+        [
+            ([], "the site has no ReFrame configuration"),
+            (["--site=no-such-site"], "no site 'no-such-site'"),
+            (["--site=local", "--image=no-such.sif"], "no-such.sif: no such file"),
+            (["--site=local", "-n", "link_matrx"], "no check has 'link_matrx'"),
+            (["--site=local", "-n", "gpu_aware", "-t", "full"], "no check matches"),
+            (["--site=local", "-n", "gpu_aware_hipcc"], "no check can run here"),
+            (["--site=local", "--max-retries=-1"], "invalid choice: -1"),
+            (["--site=local", "-n", "memory", "--list"], ""),
+        ],
+        3,
+    ),
 )
 def test_a_refusal_or_a_list_leaves_the_earlier_run(tmp_path, root, earlier, options, says):
     site = tmp_path / "local"

@@ -10,6 +10,7 @@ import shutil
 import string
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.environments import Parts, environment_of
 from busbar.errors import BusbarError
 from busbar.mpi import MpiInstall
-from tests.cases import cases
+from tests.cases import cases, some
 from tests.said import ran
 
 from .small_site import small_site
@@ -86,8 +87,10 @@ def own_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.run
-@pytest.mark.parametrize("attack", ATTACKS)
-@pytest.mark.parametrize("option", ["--prefix", "--output", "--image", "--site", "directory"])
+@pytest.mark.parametrize(
+    ("option", "attack"),
+    some(product(["--prefix", "--output", "--image", "--site", "directory"], ATTACKS), 4),
+)
 def test_attacks_are_refused_before_anything_runs(
     tmp_path: Path,
     own_site: Path,
@@ -113,7 +116,7 @@ def test_attacks_are_refused_before_anything_runs(
 
 
 @pytest.mark.run
-@pytest.mark.parametrize("variable", ["BUSBAR_PREFIX", "BUSBAR_IMAGE", "BUSBAR_INJECT"])
+@pytest.mark.parametrize("variable", some(["BUSBAR_PREFIX", "BUSBAR_IMAGE", "BUSBAR_INJECT"], 3))
 def test_variables_of_plain_reframe_are_refused(
     tmp_path: Path, own_site: Path, variable: str
 ) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import some
 from tests.files import LEAVES
 from tests.said import ran
 
@@ -187,7 +188,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("phase", "number", "group"), CASES)
+@pytest.mark.parametrize(("phase", "number", "group"), some(CASES, 3))
 def test_nothing_is_left(tmp_path, phase, number, group, ended):
     results = interrupt(phase(tmp_path), number, group)
     messages = {row["check"]: row["message"] for row in results["results"]}

@@ -17,6 +17,7 @@ from busbar.delivery.reframe import configuration
 from busbar.errors import BusbarError
 from busbar.site.backends import OWN_LAUNCHERS, backends
 from busbar.site.load import load
+from tests.cases import some
 
 from .dry import ROOT, jobs, reframe, without_root
 from .flux import flux_bindings
@@ -69,7 +70,7 @@ def script(place: Path, directory: Path) -> str:
     return re.sub(r"(?m)^export (?:PATH|LD_LIBRARY_PATH|BUSBAR_NONCE)=.*\n", "", text)
 
 
-@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@pytest.mark.parametrize("scheduler", some(SCHEDULERS, 3))
 def test_job_script(scheduler: str, tmp_path: Path) -> None:
     launcher, access = SCHEDULERS[scheduler]
     text = script(site(tmp_path, scheduler, launcher, access), tmp_path)
@@ -105,7 +106,7 @@ def test_every_launcher_can_be_stated(launcher: str, tmp_path: Path) -> None:
     assert load(place).partitions[0].launcher == launcher
 
 
-@pytest.mark.parametrize("launcher", ["mpiexec", "lrun", "alps"])
+@pytest.mark.parametrize("launcher", some(["mpiexec", "lrun", "alps"], 3))
 def test_job_script_of_a_launcher(launcher: str, tmp_path: Path) -> None:
     text = script(site(tmp_path, "slurm", launcher, "--exclusive"), tmp_path)
     command = {"alps": "aprun"}.get(launcher, launcher)

@@ -22,6 +22,7 @@ from busbar.engine.launch import NONCE, BenchLaunch
 from busbar.engine.results import Result
 from busbar.engine.run import Run
 from busbar.verdict import Verdict, combined
+from tests.cases import some
 
 from ..test_gpu_aware_program import environment
 
@@ -183,7 +184,7 @@ def payload_wrong(results: list[Result]) -> int:
     return sum(int(match["count"]) for match in found if match)
 
 
-@pytest.mark.parametrize("attack", PAYLOAD_ATTACKS, ids=str)
+@pytest.mark.parametrize("attack", some(PAYLOAD_ATTACKS, 3), ids=str)
 def test_wrong_payload_never_passes(judged, attack):
     spoiled = replace(attack, more={**PAYLOAD, **attack.more})
     results, faults, text = judged(spoiled, attack.sizes, attack.check, "")
@@ -193,7 +194,7 @@ def test_wrong_payload_never_passes(judged, attack):
     assert "a control message" not in text
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=str)
+@pytest.mark.parametrize("attack", some(ATTACKS, 3), ids=str)
 def test_wrong_data_never_passes(judged, attack):
     results, faults, text = judged(attack, attack.sizes, attack.check)
     # A rank that stops at a control message does not come to its count.
@@ -211,7 +212,7 @@ def test_messages_of_an_earlier_run_never_pass(judged, tmp_path):
     assert payload_wrong(results), text
 
 
-@pytest.mark.parametrize("operation", FAULTS_IN)
+@pytest.mark.parametrize("operation", some(FAULTS_IN, 2))
 def test_a_wrong_collective_never_passes(judged, operation):
     for fault in FAULTS_IN[operation]:
         attack = Attack(fault, 5, more={"FAULT_IN": f"MPI_{operation.capitalize()}"})
