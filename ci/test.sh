@@ -33,8 +33,8 @@ judged() { # NAME MARKS STATUS: remember a failure, unless the tests pass alone
 }
 
 [[ $BUSBAR_LAB == all ]] && marks=lab || marks='lab and not long'
-# Bash starts what runs in the background deaf to SIGINT, and the tests interrupt runs.
-env --default-signal=INT,QUIT $pytest -o cache_dir="$caches/lab" -m "$marks" >"$log" 2>&1 &
+# Two processes: the images, and the clusters. Bash starts what runs in the background deaf to SIGINT, and the tests interrupt runs.
+env --default-signal=INT,QUIT $pytest -o cache_dir="$caches/lab" --numprocesses=2 --dist=loadgroup -m "$marks" >"$log" 2>&1 &
 lab=$!
 status=0 fast_status=0 run_status=0 lab_status=0
 # CI counts the lines that the fast tests cover in the same run.

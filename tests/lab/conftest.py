@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -32,6 +33,13 @@ def _cannot() -> str:
     return ""
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let two processes share the lab: one has the images, and what looks at the whole machine."""
+    for item in filter(lambda item: item.get_closest_marker("lab"), items):
+        first = re.search("image|containers|test_lab", item.path.name)
+        item.add_marker(pytest.mark.xdist_group("images" if first else "clusters"))
+
+
 @pytest.fixture(autouse=True)
 def asked_for(request: pytest.FixtureRequest) -> None:
     """Skip what is of the lab tier, also if it needs nothing of the lab: it judges live rates."""
@@ -44,7 +52,9 @@ def installed() -> None:
     """Slurm and Apptainer, installed where they are not."""
     if reason := _cannot():
         pytest.skip(reason)
-    done = subprocess.run([LAB / "install.sh"], capture_output=True, text=True, check=False)
+    # The other process of the lab begins at the same time.
+    command = ["flock", "--close", LAB, LAB / "install.sh"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         # It was asked for: a skip here would hide every run of the lab.
         pytest.fail(f"ci/lab/install.sh could not install it: {done.stderr.strip()}")
@@ -137,14 +147,23 @@ def mpich(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return found
 
 
+class Built(dict[str, Path]):
+    """The host image as an archive, by the name of its builder; built when it is asked for."""
+
+    def __init__(self, work: Path, directory: Path) -> None:
+        super().__init__()
+        self.work, self.directory = work, directory
+
+    def __missing__(self, name: str) -> Path:
+        output = str(self.directory / f"{name}.tar")
+        self[name] = build(self.work, FORMAT="oci", BUILDER=name, OUTPUT=output)
+        return self[name]
+
+
 @pytest.fixture(scope="session")
-def oci(work: Path, dockerd: None, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The host image as an archive, by the name of its builder."""
-    directory = tmp_path_factory.mktemp("oci")
-    return {
-        name: build(work, FORMAT="oci", BUILDER=name, OUTPUT=str(directory / f"{name}.tar"))
-        for name in ("docker", "podman", "buildah")
-    }
+def oci(work: Path, dockerd: None, tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The host image by one builder or another."""
+    return Built(work, tmp_path_factory.mktemp("oci"))
 
 
 SITE = """\

@@ -19,6 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.cases import some
+
 from .common import LAB, ROOT
 
 pytestmark = pytest.mark.lab
@@ -252,7 +254,7 @@ def test_mpich_by_its_own_mpirun(tmp_path: Path, mpich: dict[str, Path]) -> None
     assert "MPICH" in document["versions"]["mpi"]
 
 
-@pytest.mark.parametrize("family", ["openmpi", "mpich"])
+@pytest.mark.parametrize("family", some(["openmpi", "mpich"], 2))
 def test_mpirun_with_a_host_file(
     cluster: Cluster, tmp_path: Path, family: str, mpich: dict[str, Path]
 ) -> None:
@@ -277,6 +279,7 @@ def test_a_host_whose_key_is_unknown_gets_no_rank(cluster: Cluster, tmp_path: Pa
     assert "Host key verification failed" in output
 
 
+@pytest.mark.long
 def test_a_provider_that_is_not_here_is_no_pass(cluster: Cluster, tmp_path: Path) -> None:
     """The site says verbs; libfabric has none, and nothing else may take its place."""
     site = cluster.site("srun") / "site.yaml"
@@ -292,6 +295,7 @@ def test_a_provider_that_is_not_here_is_no_pass(cluster: Cluster, tmp_path: Path
     assert "fi_pingpong: exit status 1" in messages(document)
 
 
+@pytest.mark.long
 def test_singletons_fail(cluster: Cluster, tmp_path: Path, mpich: dict[str, Path]) -> None:
     """What Slurm tells each rank is lost, as in a container with a clean environment."""
     wrapper = "env -u PMI_FD -u PMI_RANK -u PMI_SIZE -u PMI_JOBID"
@@ -369,7 +373,7 @@ def test_a_reading_is_taken_again_on_the_same_nodes(cluster: Cluster, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("state", "number"), [("RUNNING", signal.SIGTERM), ("PENDING", signal.SIGINT)]
+    ("state", "number"), some([("RUNNING", signal.SIGTERM), ("PENDING", signal.SIGINT)], 2)
 )
 def test_a_signal_leaves_no_job_in_the_queue(
     cluster: Cluster, tmp_path: Path, state: str, number: signal.Signals

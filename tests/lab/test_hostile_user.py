@@ -15,10 +15,12 @@ import sys
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import cycle, product
+from itertools import product
 from pathlib import Path
 
 import pytest
+
+from tests.cases import some
 
 from .common import LAB, ROOT
 from .test_gate import CONF, SITE
@@ -258,9 +260,7 @@ PLANTS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("attempt", "plant"), [*(product(WRITES, PLANTS) if ALONE else zip(WRITES, cycle(PLANTS)))]
-)
+@pytest.mark.parametrize(("attempt", "plant"), some(product(WRITES, PLANTS), 7))
 def test_nobody_else_leads_root_to_another_file(
     cluster: Cluster, attempt: str, plant: str
 ) -> None:
@@ -348,7 +348,7 @@ def test_root_runs_nothing_of_others(cluster: Cluster) -> None:
         made = cluster.as_user(script.replace("@F@", str(left[attempt])))
         assert made.returncode == 0, made.stderr
     busbar = Path(PYTHON).with_name("busbar")
-    for command in COMMANDS:
+    for command in some(COMMANDS, 3):
         words = [word.replace("@root@", str(cluster.root)) for word in command]
         cluster.on("head", busbar, *words)
     night = ("nightly", "--site", "gated", "--stages=gate", "--output", cluster.root / "nights")
@@ -359,6 +359,7 @@ def test_root_runs_nothing_of_others(cluster: Cluster) -> None:
     assert left["modules of the standard library"].exists()
 
 
+@pytest.mark.long
 def test_a_closed_umask_keeps_all_from_readers(cluster: Cluster) -> None:
     """Also temporary files: nothing that root writes is readable, but for metrics."""
     cluster.clear()

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from tests.cases import some
+
 from .common import ROOT, build
 
 pytestmark = pytest.mark.lab
@@ -72,10 +74,12 @@ def _bytes(archive: tarfile.TarFile, name: str) -> bytes:
 
 @pytest.fixture(scope="module")
 def archives(oci: dict[str, Path]) -> list[Archive]:
-    """The host image by each OCI builder."""
-    return [Archive.read(oci[name]) for name in ("docker", "podman", "buildah")]
+    """The host image by the last OCI builder; every night by each."""
+    builders = ("buildah", "podman", "docker")
+    return [Archive.read(oci[name]) for name in some(builders, 3)[::-1]]
 
 
+@pytest.mark.long
 def test_every_builder_gives_the_same_files_and_packages(
     sif: Path, archives: list[Archive]
 ) -> None:
@@ -153,6 +157,7 @@ def test_only_what_runs_is_inside(sif: Path) -> None:
     assert not in_image(sif, "sh", "-c", "command -v g++ python3; true")
 
 
+@pytest.mark.long
 def test_two_builds_of_one_commit_are_equal_under_another_range_of_ids(
     work: Path, sif: Path, tmp_path: Path
 ) -> None:
@@ -170,6 +175,7 @@ def test_two_builds_of_one_commit_are_equal_under_another_range_of_ids(
     assert len(first) > 1000
 
 
+@pytest.mark.long
 def test_the_cuda_image_holds_what_its_locks_say(work: Path, tmp_path: Path) -> None:
     """Its smoke test, which the build runs, sees that every library resolves inside."""
     image = build(work, STACK="cuda", OUTPUT=str(tmp_path / "cuda.sif"))

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from busbar.delivery.environment import Environment
+from tests.cases import some
 
 from .checking import check, here, host_mpi, local_site, passed, slurm_site
 from .common import ROOT, Run
@@ -29,7 +30,7 @@ def causes(document: dict[str, Any]) -> list[str]:
     return [cause["id"] for cause in document["causes"]]
 
 
-@pytest.mark.parametrize(("mpi", "nodes"), [("own", 4), ("injected", 2)])
+@pytest.mark.parametrize(("mpi", "nodes"), some([("injected", 2), ("own", 4)], 2))
 def test_through_slurm(on_lab: Run, sif: Path, tmp_path: Path, mpi: str, nodes: int) -> None:
     """ReFrame, Slurm, Apptainer, MPI: that of the image, or that of the host in its place."""
     options = ["-n", "gpu_aware_nodes", "-S", f"gpu_aware_nodes.nodes={nodes}"]
@@ -64,13 +65,14 @@ def test_the_image_says_which_checks_it_can_run(sif: Path, tmp_path: Path) -> No
     assert not list((site.parent / "out").rglob("*/BuildGpuAware*/gpu_aware"))
 
 
+@pytest.mark.long
 def test_the_hosts_mpirun_starts_an_image_with_the_hosts_mpi(sif: Path, tmp_path: Path) -> None:
     site = local_site(tmp_path)
     assert passed(check(site, sif, "-n", "gpu_aware$", *host_mpi())) == {"gpu_aware"}
     assert "bin/mpirun -n 2 apptainer exec" in job_script(site, "gpu_aware")
 
 
-@pytest.mark.parametrize("runtime", ["docker", "podman"])
+@pytest.mark.parametrize("runtime", some(["docker", "podman"], 2))
 def test_by_another_runtime(oci: dict[str, Path], tmp_path: Path, runtime: str) -> None:
     """Cross memory attach is among what both allow: ``link_matrix`` would see two copies."""
     site = local_site(tmp_path, runtime)
@@ -131,6 +133,7 @@ def test_an_image_without_cross_memory_attach_is_degraded(
     assert "no libuct_cma" in document["causes"][0]["summary"]
 
 
+@pytest.mark.long
 def test_an_image_without_its_own_ucx_is_not_what_was_asked_for(
     without_cma: Path, tmp_path: Path
 ) -> None:
@@ -143,7 +146,7 @@ def test_an_image_without_its_own_ucx_is_not_what_was_asked_for(
     assert any("requested lane ucx-1.14" in row["message"] for row in document["results"])
 
 
-@pytest.mark.parametrize("variable", ["APPTAINER_CONTAINALL", "APPTAINER_CLEANENV"])
+@pytest.mark.parametrize("variable", some(["APPTAINER_CONTAINALL", "APPTAINER_CLEANENV"], 2))
 def test_an_image_that_starts_alone_fails(
     on_lab: Run, sif: Path, tmp_path: Path, variable: str
 ) -> None:

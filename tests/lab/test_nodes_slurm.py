@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.cases import some
+
 from .common import LAB, ROOT, Run
 from .test_checks_slurm import CHECKS, SITE, Cluster, cluster, ended, messages  # noqa: F401
 
@@ -116,11 +118,14 @@ def test_a_run_stays_in_the_allocation_that_holds_the_last_nodes(
 
 @pytest.mark.parametrize(
     ("options", "words"),
-    [
-        (("--sbatch", "--partition=labb"), "invalid partition specified: labb"),
-        (("--reservation", "upd"), "Requested reservation is invalid"),
-        (("--nodelist", "n4"), " (bad fan): Slurm starts no job on it"),
-    ],
+    some(
+        [
+            (("--sbatch", "--partition=labb"), "invalid partition specified: labb"),
+            (("--reservation", "upd"), "Requested reservation is invalid"),
+            (("--nodelist", "n4"), " (bad fan): Slurm starts no job on it"),
+        ],
+        3,
+    ),
 )
 def test_what_slurm_refuses_is_not_run_in_its_own_words(
     cluster: Cluster,  # noqa: F811 - the fixture
