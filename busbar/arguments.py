@@ -12,7 +12,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable
 from inspect import cleandoc
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -143,18 +143,27 @@ class Parser(argparse.ArgumentParser):
         name = word.lstrip("-")
         options = {each.option_strings[-1]: each for each in self._actions if each.option_strings}
         of_slurm = options.pop("--sbatch", None)
-        found = {key: "" for key, each in options.items() if each.metavar == name.upper()}
+        given = value or dict(pairwise(self._words)).get(word, "")
+        metavar = name.rpartition("-")[2].upper()
+        found = [
+            key
+            for key, each in options.items()
+            if each.metavar == metavar or given in (each.choices or ())
+        ]
         if close := near(word, options):
-            found.setdefault(close, "")
-        in_help = re.compile(rf"\b{re.escape(name.removesuffix('s'))}s?\b", re.IGNORECASE)
-        if not found and len(name) > 1:
-            helps = {key: each.help or "" for key, each in options.items()}
-            found = {key: f" ({text})" for key, text in helps.items() if in_help.search(text)}
+            found.append(close)
+        elif not found and len(name) > 1:
+            begins = re.compile(
+                rf".{{,30}}\b{re.escape(name.removesuffix('s'))}s?\b", re.IGNORECASE
+            )
+            found = [key for key, each in options.items() if begins.match(each.help or "")]
         if of_slurm and not close:
             joined = "=" if word.startswith("--") else " "
-            value = value or dict(pairwise(self._words)).get(word, "")
-            return f"; an option of Slurm is given as --sbatch '{word}{value and joined}{value}'"
-        meant = " or ".join(f"{key!r}{text}" for key, text in islice(found.items(), 2))
+            return f"; an option of Slurm is given as --sbatch '{word}{given and joined}{given}'"
+        places = [each.metavar for each in self._actions if not each.option_strings]
+        if (not close and metavar in places) or (not found and places):
+            return f"; {metavar if metavar in places else places[0]} is given without an option"
+        meant = " or ".join(map(repr, dict.fromkeys(found)))
         return f"; did you mean {meant}?" if meant else ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
@@ -172,6 +181,7 @@ class Parser(argparse.ArgumentParser):
             names = message.split()[1].rstrip(":").split("/")
             after = [b for a, b in pairwise(self._words) if a in names and b.startswith("-")]
             message += f", not the option {after[0]!r}" if after else ""
+        message = message.replace("ignored explicit argument", "takes no value, got")
         if message.endswith("required: --site") or "IMAGE, --site" in message:
             see = "; busbar site list prints the sites"
         self.exit(2, f"{self.prog}: error: {one_line(message)}{see}\n")

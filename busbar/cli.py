@@ -20,7 +20,7 @@ from busbar.arguments import Parser, actions
 from busbar.boundary import refuse_foreign_temporary, visible
 from busbar.data import full_version, to_install
 from busbar.document import ErrorDocument, ErrorRow, to_json
-from busbar.errors import BusbarError, near
+from busbar.errors import BusbarError, suggestion
 from busbar.mistakes import of_file, other_command, unknown_variable
 from busbar.redact import redact
 from busbar.terminal import stderr, stdout
@@ -66,9 +66,9 @@ class _Parser(Parser):
     """Keep the message of an error, which is printed as JSON as well."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
-        known = action.choices or ()
-        if action.metavar == "COMMAND" and value not in known and not near(value, known):
-            hint = other_command(value) or f"known: {', '.join(known)}"
+        known = [*(action.choices or ())]
+        if action.metavar == "COMMAND" and value not in known:
+            hint = other_command(value, known) or suggestion(value, known)
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
         super()._check_value(action, value)
 

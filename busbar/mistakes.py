@@ -19,8 +19,11 @@ _HEAD = 4096
 _OURS = "BUSBAR_"
 
 
-def other_command(word: str) -> str:
-    """Return the commands that a word may mean, as a question; empty if there are none."""
+def other_command(word: str, known: Sequence[str]) -> str:
+    """Return the commands that a word may mean, as a question; empty if there are none.
+
+    ``known`` are those where it was typed.
+    """
     names: dict[str, list[str]] = {name: [name] for name in commands.SUMMARIES}
     for each in load_yaml(Path(commands.__file__).with_name("options.yaml")):
         if " " in each:
@@ -29,7 +32,9 @@ def other_command(word: str) -> str:
         for target in re.findall(r"^([a-z]\S*):", (CHECKOUT / "Makefile").read_text(), re.M):
             names.setdefault(target, [f"make {target}"])
     names |= {word: [command] for word, command in beside(__file__)["commands"].items()}
-    meant = names.get(word) or names.get(near(word, names), [])
+    meant = names.get(word, [])
+    if not meant and not near(word, known):
+        meant = names.get(near(word, names), [])
     quoted = (repr(each if each.startswith("make") else f"busbar {each}") for each in meant)
     return f"did you mean {' or '.join(quoted)}?" if meant else ""
 

@@ -8,12 +8,13 @@ import os
 import re
 import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, cast
 
 from busbar import data
-from busbar.errors import BusbarError, file_error, suggestion
+from busbar.errors import BusbarError, file_error, near, suggestion
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse, written
@@ -74,11 +75,21 @@ def find(name_or_path: str | Path) -> Path:
             return place
         if _is_file(place / SITE_FILE):
             return place / SITE_FILE
+    here: list[Path] = []
+    with suppress(OSError):  # a name that is too long for a path
+        here = [*Path(name).glob(f"*/{SITE_FILE}"), *Path(name).parent.glob(SITE_FILE)]
+    beside = {
+        key: str(file.parent)
+        for file in here
+        for key in (str(file.parent), file.parent.resolve().name)
+    }
+    meant = near(name, [*beside, *names()])
     raise BusbarError(
         f"no site {name!r}",
         where=":".join(map(str, search_path())),
-        hint=suggestion(name, names(), "busbar site list prints the known ones;")
-        + " BUSBAR_SITE_PATH adds directories of sites",
+        hint=f"did you mean {beside.get(meant, meant)!r}?"
+        if meant
+        else "busbar site list prints the known ones; BUSBAR_SITE_PATH adds directories of sites",
     )
 
 
