@@ -8,7 +8,7 @@ from dataclasses import replace
 from busbar.cluster.measure.run import SweepOutcome
 from busbar.cluster.sweep.accusation import Accusation
 from busbar.cluster.sweep.analyse import Analysis
-from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
+from busbar.cluster.sweep.rows import MeasuredPair, PairState
 from busbar.cluster.sweep.second_pass import SuspectPair
 from tests.cases import cases
 
@@ -48,7 +48,7 @@ AT_TIMES = [row("n3", f"n{n}", 0.2) for n in (1, 2, 4)]
             "unknown",
         ),
         ({"analysis": replace(CLEAN, unmeasured=("n3",))}, "unknown"),
-        ({"left": [PlannedPair(4, "n1", "n2")]}, "unknown"),
+        ({"absent": {"n3": "is not in this job"}}, "unknown"),
         ({"stopped": "SIGTERM ended the sweep"}, "unknown"),
         ({"rows": [*GOOD, *AT_TIMES]}, "unknown"),
         ({"rows": [*GOOD, *AT_TIMES[:2]]}, "pass"),

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -15,14 +14,13 @@ from busbar.cluster.measure.counters import CounterRead
 from busbar.cluster.measure.program import Program
 from busbar.cluster.measure.rounds import RoundLimits, Rounds, SweepTimes
 from busbar.cluster.measure.store import CannotWriteError, Store
-from busbar.cluster.sweep.accusation import Accusation
 from busbar.cluster.sweep.analyse import TOLERANCE, Analysis, analyse
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.limits import of_limit, of_site
 from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.ports import port_faults
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, Results
-from busbar.cluster.sweep.second_pass import SuspectPair, plan_suspects
+from busbar.cluster.sweep.second_pass import Partners, SuspectPair, plan_suspects
 from busbar.parse.port_counters import growth
 from busbar.robust import chance_of_so_many
 from busbar.site import Site
@@ -35,7 +33,7 @@ LOG = "srun.log"
 #   lab     pytest tests/lab/test_sweep.py, on links that are shaped
 #   method  part of the method
 _PARTNERS = 3  # method: good nodes that confirm each accusation
-_SECOND_PASSES = 3  # paths: passes of suspects, of which most need one
+_MORE_PASSES = 4  # paths: passes of suspects and accused, of which most need two
 _AT_TIMES = 0.5  # lab: share of the median below which a node is slow at times, by packet loss
 _OFTEN = 3  # lab: such readings that make it one
 _CHANCE = 0.1  # paths: that a healthy node of a fleet has so many; it is not accused
@@ -134,7 +132,7 @@ class SweepOutcome:
         if lost and self.analysis.unmeasured:
             return Verdict.FAILED
         open_ends = self.analysis.unmeasured or self.analysis.suspects or self.unsteady
-        if self.stopped or self.left or open_ends:
+        if self.stopped or self.absent or open_ends:
             return Verdict.UNKNOWN
         return Verdict.PASS if self.judged else Verdict.UNJUDGED
 
@@ -156,7 +154,8 @@ class SweepRunner:
         self._show = show
         self._plan: list[PlannedPair] = []
         self._rounds: Rounds | None = None
-        self._acquitted: frozenset[str] = frozenset()
+        self._confirmed: set[str] = set()
+        """Ids of accusations that were measured again."""
         self._before: CounterRead | None = None
         self._grown: Mapping[str, Mapping[str, int]] = {}
 
@@ -216,113 +215,60 @@ class SweepRunner:
         if self._store.rows:
             found = self._analysis()
             ports = port_faults(self._grown, self._request.nics)
-            accused = [one for one in found.accused if one.id not in self._acquitted]
+            again = set() if self.outcome.stopped else self._confirmed
+            self.outcome.confirmed = frozenset(again & {one.id for one in found.accused})
             blind = self._before and not self._grown
             notes = ("no node showed the counters of its ports at both ends",) if blind else ()
             self.outcome.analysis = replace(
-                found, accused=(*accused, *ports), notes=(*found.notes, *notes)
+                found, accused=(*found.accused, *ports), notes=(*found.notes, *notes)
             )
         return self.outcome
 
     def _phases(self, rounds: Rounds) -> None:
         rounds.measure(self._plan)
-        last = max(row.round for row in self._plan)
-        for _ in range(_SECOND_PASSES):
-            again = plan_suspects(self._analysis(last).suspects, last + 1)
-            if not again or rounds.stopped:
+        for _ in range(_MORE_PASSES):
+            found = self._analysis()
+            if rounds.stopped or not (again := self._again(found)):
                 break
-            self._show(f"measuring {len(again)} pairs of suspects again")
-            rounds.measure(again)
-            last = max(row.round for row in again)
-        second = self._analysis(last)
-        confirming = [*self._nodes_again(second), *self._links_again(second)]
-        if confirming:
-            self._show(f"confirming {len(second.accused)} findings")
-            rounds.measure(plan_suspects(confirming, last + 1))
-        measured = {node for pair in confirming for node in (pair.a, pair.b)}
-        self._acquitted = frozenset(self._acquit(second.accused, last))
-        after = {one.id for one in self._analysis().accused} - self._acquitted
-        self.outcome.confirmed = frozenset(
-            one.id
-            for one in second.accused
-            if one.id in after and one.kind != "uplink" and measured.issuperset(one.nodes)
-        )
+            self._show(f"measuring {len(again)} pairs again: suspects, accused and good nodes")
+            rounds.measure(plan_suspects(again, found.last_round + 1))
 
-    def _nodes_again(self, analysis: Analysis) -> list[SuspectPair]:
-        """Return pairs of the accused nodes and NICs with nodes that nobody accuses."""
-        accused = [one for one in analysis.accused if one.kind in ("node", "nic")]
-        good = self._good(analysis, analysis.accused)
-        named = sorted({one.nodes[0] for one in accused})
+    def _again(self, found: Analysis) -> list[SuspectPair]:
+        """Return what to measure again: suspects, and what was not accused before."""
+        fresh = [
+            one
+            for one in found.accused
+            if one.kind in ("node", "nic", "link") and one.id not in self._confirmed
+        ]
+        times = Counter(found.suspects)
+        links = {pair: count for pair, count in times.items() if count > 1}
+        links |= {SuspectPair(*one.nodes): _PARTNERS for one in fresh if one.kind == "link"}
+        bad = {node for one in found.accused if one.kind != "uplink" for node in one.nodes}
+        bad |= {pair.a for pair in times} | {pair.b for pair in links}
+        good = [node for node in self.outcome.nodes if node not in bad]
+        named = sorted({one.node for one in fresh if one.kind != "link"})
         if len(named) > len(good) or len(good) < _PARTNERS:
-            return []
+            named = []
+        self._confirmed |= {one.id for one in fresh if one.kind == "link" or one.node in named}
+        partners = Partners(good, self._request.topology.leaf_of)
         return [
-            SuspectPair(node, near[(_PARTNERS * at + step) % len(near)])
-            for at, node in enumerate(named)
-            for near in [self._near(node, good, _PARTNERS)]
-            for step in range(_PARTNERS)
+            *(pair for pair in times if pair not in links),
+            *(
+                SuspectPair(node, other)
+                for node in named
+                for other in partners.of(node, _PARTNERS)
+            ),
+            *(pair for link, count in links.items() for pair in partners.in_turn(link, count)),
         ]
 
-    def _links_again(self, analysis: Analysis) -> list[SuspectPair]:
-        """Return the accused links, in turn with good partners of both ends.
-
-        The second pass measures a link so often within seconds that a disturbance of an end looks
-        like a slow link. It is over now, or slows down the other partners as well.
-        """
-        pairs: list[SuspectPair] = []
-        good = self._good(analysis, [one for one in analysis.accused if one.kind != "uplink"])
-        for one in analysis.accused:
-            if one.kind != "link":
-                continue
-            a, b = one.nodes
-            for step in range(_PARTNERS):
-                pairs.append(SuspectPair(a, b))
-                for offset, end in enumerate((a, b)):
-                    near = self._near(end, good)
-                    pairs += [SuspectPair(end, near[(step + offset) % len(near)])] if near else []
-        return pairs
-
-    def _acquit(self, accused: Iterable[Accusation], last: int) -> Iterator[str]:
-        """Yield the links that were as fast as their ends with others while they were confirmed.
-
-        What disturbs all nodes for a while makes every link slow that is repeated then.
-        """
-        rows = [row for row in self._store.rows if row.round > last and row.gb_per_s]
-        for one in accused:
-            if one.kind != "link":
-                continue
-            rates = grouped(
-                ((row.nic, {row.a, row.b} == {*one.nodes}), row.gb_per_s or 0.0)
-                for row in rows
-                if {row.a, row.b} & {*one.nodes}
-            )
-            nics = {nic for nic, mine in rates if mine}
-            least = 1 - self._request.tolerance
-            if nics and all(
-                median(rates[nic, True]) >= least * median(rates.get((nic, False), [math.inf]))
-                for nic in nics
-            ):
-                yield one.id
-
-    def _good(self, analysis: Analysis, accused: Iterable[Accusation]) -> list[str]:
-        """Return the nodes that are neither suspects nor among the accused."""
-        bad = {node for one in accused for node in one.nodes}
-        bad |= {node for pair in analysis.suspects for node in (pair.a, pair.b)}
-        return [node for node in self.outcome.nodes if node not in bad]
-
-    def _near(self, end: str, nodes: list[str], least: int = 1) -> list[str]:
-        """Return the nodes on the leaf of a node; all of them if there are too few."""
-        leaf_of = self._request.topology.leaf_of
-        near = [node for node in nodes if leaf_of.get(node) == leaf_of.get(end)]
-        return near if len(near) >= least else nodes
-
-    def _analysis(self, last: int | None = None) -> Analysis:
-        """Analyse the rows up to a round."""
-        rows = [row for row in self._store.rows if last is None or row.round <= last]
+    def _analysis(self) -> Analysis:
+        """Analyse the rows."""
+        rows = self._store.rows
         least = self._least(rows)
         self.outcome.judged = any(row.nic in least for row in rows)
         planned = max((row.round for row in self._plan), default=0)
         judged_by = (self._request.topology, least, self._request.tolerance)
-        return analyse(Results(tuple(rows), ()), *judged_by, planned)
+        return analyse(Results(tuple(rows)), *judged_by, planned)
 
     def _least(self, rows: Sequence[MeasuredPair]) -> Mapping[str | None, Least]:
         """Return what pairs of nodes must reach."""

@@ -165,10 +165,14 @@ class _Analyser:
             notes.append(f"{self._readings.repeated} measurements are there more than once")
         if self._readings.failed:
             notes.append(f"{len(self._readings.failed)} measurements have no rate")
+        lost = unmeasured(self._readings, planned)
+        # What failed in the plan may be well: one that was asked again is known.
+        once = max((row.round for row in self._readings.failed), default=0) <= (planned or 0)
+        again = {*loss.suspects, *(name.partition("/")[0] for name in lost if once)}
         return Analysis(
             accused=tuple(accused),
-            suspects=tuple(self._suspects(set(nodes), doubtful, loss.suspects)),
-            unmeasured=tuple(unmeasured(self._readings, planned)),
+            suspects=tuple(self._suspects(set(nodes), doubtful, again)),
+            unmeasured=tuple(lost),
             notes=tuple(notes),
             last_round=max(row.round for row in results.rows),
             decided=not undecided,
@@ -303,11 +307,11 @@ class _Analyser:
         return tuple(self._names[end] for end in ends)
 
     def _suspects(
-        self, accused: set[int], doubtful: set[int], lossy: Collection[str]
+        self, accused: set[int], doubtful: set[int], others: Collection[str]
     ) -> list[SuspectPair]:
         """Return what to measure again: suspects with good nodes, and links several times."""
         suspects = doubtful | {end for judged in self._judged.values() for end in judged.suspects}
-        suspects |= {end for end, node in enumerate(self._names) if node in lossy}
+        suspects |= {end for end in self._measured_nodes() if self._names[end] in others}
         bad = suspects | accused | {end for one in self._judged.values() for end in one.nodes}
         good = [end for end in self._measured_nodes() if end not in bad]
         met = [

@@ -39,7 +39,7 @@ def of_link(pairs: Pairs, a: int, b: int, culprit: Culprit, expected: str) -> st
     mine = (np.minimum(pairs.a, pairs.b) == a) & (np.maximum(pairs.a, pairs.b) == b)
     ends = np.isin(pairs.a, (a, b)) | np.isin(pairs.b, (a, b))
     return (
-        f"{_range(pairs.rate[mine])} each of {int(mine.sum())} times"
+        f"{_range(pairs.rate[mine])} in {int(mine.sum())} readings"
         f"{_elsewhere(pairs.rate[ends & ~mine], ', while both nodes reach')}; {expected};"
         f" {_chance(culprit)}"
     )

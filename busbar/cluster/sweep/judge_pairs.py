@@ -10,6 +10,7 @@ import numpy as np
 
 from busbar.cluster.sweep import evidence
 from busbar.cluster.sweep.localise import (
+    ALPHA,
     FEWEST,
     Bools,
     Floats,
@@ -32,6 +33,7 @@ _FEW = 2  # fleets: slow ends that are faults, however small the fleet is, if mo
 _MOST_SHARED = 4  # method: by so much the links of nodes exceed the uplinks of their leaf
 _FASTER = 0.01  # method: share of much faster pairs that shows a faster kind of node
 _WELL = 0.25  # fleets: share of readings with others in which the ends of a slow link are fast
+_OPEN = 0.1  # paths: chance that a healthy fleet has such a link, which then is well
 _COMPARABLE = 4  # method: of fewer nodes, nobody knows which is the slow one
 Link = tuple[int, int]
 
@@ -192,7 +194,8 @@ class Judge:
     ) -> None:
         bad = located.candidates.copy()
         bad[[*found.nodes, *located.suspects]] = True
-        culprits = repeated(rest, one.cut, ~bad, self.leaf)
+        again = repeated(rest, one.cut, ~bad, self.leaf)
+        culprits = [link for link in again if link.chance < ALPHA]
         ends = np.array([divmod(culprit.end, rest.count) for culprit in culprits], np.int64)
         several = np.flatnonzero(np.bincount(ends.ravel(), minlength=rest.count) >= FEWEST)
         found.suspects |= set(several.tolist())  # so many slow links are one slow end
@@ -209,27 +212,34 @@ class Judge:
         keys, where = np.unique(links_of(healthy), return_inverse=True)
         found_rates, counts = best_of(where, healthy.rate, len(keys))
         found.again |= {divmod(key, rest.count) for key in keys[counts > FEWEST].tolist()}
-        for key, rate in zip(keys.tolist(), found_rates.tolist(), strict=True):
+        # Pairs collide on their way, some of them again and again.
+        likely = [link.end for link in again if link.chance < _OPEN]
+        open_ = (counts <= FEWEST) | np.isin(keys, likely)
+        for key, rate in zip(keys[open_].tolist(), found_rates[open_].tolist(), strict=True):
             if rate < one.cut:
                 link = divmod(key, rest.count)
                 found.suspect_links[link] = min(rate, found.suspect_links.get(link, 0.0))
 
 
 def _located(one: _Pass, tests: int) -> Located:
-    """Locate slow ends by the readings that show them; those that have none, by all readings."""
-    found = locate(one.residuals.where(one.shows), one.cut, tests, relative=one.relative)
-    if one.shows.all():
-        return found
-    pairs = one.residuals.where(one.shows)
-    blind = partners(pairs, np.zeros(pairs.count, bool)) < FEWEST
-    every = locate(one.residuals, one.cut, tests, relative=one.relative)
-    parts = ((found, ~blind), (every, blind))
-    return Located(
-        tuple(one for part, of in parts for one in part.culprits if of[one.end]),
-        tuple(one for part, of in parts for one in part.suspects if of[one]),
-        np.where(blind, every.candidates, found.candidates),
-        np.where(blind, every.scores, found.scores),
-    )
+    """Locate slow ends by the pairs inside leaves, which nothing but their ends slows down.
+
+    Ends with few healthy partners there are judged by all readings that show a slow end, and those
+    that have none of these by all readings.
+    """
+    found = locate(one.residuals, one.cut, tests, relative=one.relative)
+    for shows, healthy in ((one.shows, False), (one.shows & ~one.crossing, True)):
+        pairs = one.residuals.where(shows)
+        part = locate(pairs, one.cut, tests, relative=one.relative)
+        seen = partners(pairs, part.candidates & healthy) >= FEWEST
+        parts = ((part, seen), (found, ~seen))
+        found = Located(
+            tuple(one for each, of in parts for one in each.culprits if of[one.end]),
+            tuple(one for each, of in parts for one in each.suspects if of[one]),
+            np.where(seen, part.candidates, found.candidates),
+            np.where(seen, part.scores, found.scores),
+        )
+    return found
 
 
 def _ends_are_well(rest: Pairs, rates: Pairs, link: int, cut: float, others: Bools) -> bool:

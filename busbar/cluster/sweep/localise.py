@@ -48,7 +48,8 @@ _MANY = 10  # fleets: healthy readings that show their scatter by the median abs
 _DEGREES = 3  # method: degrees of freedom of noise with a heavy tail
 _SUSPECT_DEVIATIONS = 3  # fleets: how far below the healthy scores an end is a suspect
 _SUSPECT_SHARE = 0.5  # fleets: the same as a share of the tolerance
-_ENOUGH = 12  # paths: with so many partners, an end that is not a candidate is not a suspect
+_ENOUGH_BESIDE = 30  # paths: first readings of the rounds that repeat links
+_ENOUGH = 8  # paths: with so many partners, an end that is not a candidate is not a suspect
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -310,29 +311,36 @@ def links_of(pairs: Pairs) -> Ints:
 
 
 def repeated(pairs: Pairs, cut: float, healthy: Bools, leaf: Ints | None = None) -> list[Culprit]:
-    """Return the pairs of two healthy ends that were slow each time; ``end`` is ``a * count + b``.
+    """Return the pairs of two healthy ends that were slow again; ``end`` is ``a * count + b``.
 
     The first reading of a pair may be the reason for the others, and proves nothing. For the same
     reason the readings of a healthy fleet are the first ones: a pair is measured again because it
-    was slow, and any other choice would hide how often that happens. If ``leaf`` is known, pairs
-    that cross leaves are compared with such pairs, which collide on their way.
+    was slow, and any other choice would hide how often that happens. They are those from the same
+    rounds, if there are enough: what few pairs reach differs from what all reach at once. If
+    ``leaf`` is known, pairs that cross leaves are compared with such pairs, which collide.
     """
     leaf = np.zeros(pairs.count, np.int64) if leaf is None else leaf
+    key = np.where(healthy[pairs.a] & healthy[pairs.b], links_of(pairs), -1)
+    order = np.lexsort((pairs.round, key))
+    values, first, counts = np.unique(key[order], return_index=True, return_counts=True)
+    parts = [
+        order[start + 1 : start + count]
+        for start, count, one in zip(first, counts, values, strict=True)
+        if one >= 0 and count > FEWEST
+    ]
     others = pairs.where(healthy[pairs.a] & healthy[pairs.b]).first()
     others = others.where(np.argsort(others.rate))
+    beside = others.round >= min((pairs.round[later].min() for later in parts), default=0)
     across = leaf[others.a] != leaf[others.b]
-    key = np.where(healthy[pairs.a] & healthy[pairs.b], links_of(pairs), -1)
-    values, where, counts = np.unique(key, return_inverse=True, return_counts=True)
-    again = np.flatnonzero((values >= 0) & (counts > FEWEST))
     culprits: list[Culprit] = []
-    for one in again.tolist():
-        rates = pairs.rate[where == one]
-        later = rates[np.argsort(pairs.round[where == one], kind="stable")][1:]
-        score = float(best_of(np.zeros(len(later), np.int64), later, 1)[0][0])
-        a, b = divmod(int(values[one]), pairs.count)
-        alike = across == (leaf[a] != leaf[b])
-        null = others.rate[alike & (links_of(others) != values[one])]
-        chance = len(again) * chance_of(later, null)
-        if score < cut and chance < ALPHA:
-            culprits.append(Culprit(int(values[one]), score, len(later), chance))
+    for later in parts:
+        one = int(key[later[0]])
+        a, b = divmod(one, pairs.count)
+        rates = pairs.rate[later]
+        score = best_of(np.zeros(len(later), np.int64), rates, 1, _FREE_IN_COMMON)[0][0]
+        alike = (across == (leaf[a] != leaf[b])) & (links_of(others) != one)
+        alike &= beside | ((alike & beside).sum() < _ENOUGH_BESIDE)
+        if score < cut:
+            chance = len(parts) * chance_of(rates, others.rate[alike])
+            culprits.append(Culprit(one, float(score), len(later), chance))
     return culprits

@@ -85,9 +85,14 @@ def model(pairs: Pairs, crossing: Bools, leaf: Ints, kind: Ints, cut: float) -> 
     inner = low * some + high
     load = _load(pairs, crossing, leaf)
     kinds = inner + _across(pairs, crossing, first, cut) * some * some
-    crowded = crossing & ((load >= _CROWDED) | ~np.isin(kinds, kinds[load >= _CROWDED]))
+    _, number = np.unique(pairs.round, return_inverse=True)
+    full = (np.bincount(number) * 4 >= len(np.union1d(pairs.a, pairs.b)))[number]
+    filled = full & (load >= _CROWDED)
+    crowded = crossing & (filled | ~np.isin(kinds, kinds[filled]))
     thin = (kinds != inner) & ~crowded
-    groups = _groups(pairs, kinds, 2 * some * some, thin)
+    group = (number + 1) * 2 * some * some + kinds
+    large = np.bincount(group[~thin], minlength=int(group.max()) + 1)[group] >= _LARGE
+    groups = np.where(full & ~thin & large, group, kinds)
     members = {
         # The small rounds of a second pass have few healthy pairs: all of their kind count.
         group: (kinds == group) & first & ~thin if group < 2 * some * some else groups == group
@@ -222,13 +227,3 @@ def _across(pairs: Pairs, crossing: Bools, first: Bools, cut: float) -> Ints:
     )
     alike = abs(inside - across) < -cut / 2
     return np.zeros(len(pairs), np.int64) if alike else crossing.astype(np.int64)
-
-
-def _groups(pairs: Pairs, kinds: Ints, count: int, thin: Bools) -> Ints:
-    """Return a number for each kind, or for kind and round if most of the fleet is in it."""
-    _, number = np.unique(pairs.round, return_inverse=True)
-    group = (number + 1) * count + kinds
-    sizes = np.bincount(group[~thin], minlength=int(group.max()) + 1)
-    nodes = len(np.unique(np.concatenate([pairs.a, pairs.b])))
-    full = np.bincount(number) * 4 >= nodes
-    return np.where(full[number] & ~thin & (sizes[group] >= _LARGE), group, kinds)

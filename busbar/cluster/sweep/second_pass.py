@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from busbar.cluster.sweep.rows import Name, PlannedPair
+from busbar.words import grouped
 
 # The constants: `python -m tests.bench.sweep_fleet` shows what other values cost.
 PARTNERS = 4  # measurements of each suspect, with different partners
@@ -72,6 +73,36 @@ def _next(nodes: deque[int], known: set[int], taken: set[int], count: int) -> li
             if one not in taken and one not in found and (one in known) == again:
                 found.append(one)
     return found
+
+
+class Partners:
+    """Good nodes that others are measured with, in turn, those of a leaf first."""
+
+    def __init__(self, good: Sequence[str], leaf_of: Mapping[str, str]) -> None:
+        self._leaf_of = leaf_of
+        self._all = deque(good)
+        self._near = {
+            leaf: deque(nodes)
+            for leaf, nodes in grouped((leaf_of.get(node), node) for node in good).items()
+        }
+
+    def of(self, node: str, count: int = 1) -> list[str]:
+        """Return so many nodes of its leaf; of all leaves, if they are too few there."""
+        near = self._near.get(self._leaf_of.get(node), deque())
+        near = near if len(near) >= count else self._all
+        near.rotate(-count)
+        return [near[at] for at in range(min(count, len(near)))]
+
+    def in_turn(self, link: SuspectPair, count: int) -> Iterator[SuspectPair]:
+        """Yield a link so many times, in turn with each end and a neighbour of the other.
+
+        They take the same way, so that what disturbs one end or the way for some time, or collides
+        on it, slows them as well.
+        """
+        for _ in range(count):
+            yield link
+            yield from (SuspectPair(link.a, other) for other in self.of(link.b))
+            yield from (SuspectPair(link.b, other) for other in self.of(link.a))
 
 
 def plan_suspects(pairs: Iterable[SuspectPair], first_round: int) -> list[PlannedPair]:

@@ -10,22 +10,23 @@ import numpy as np
 
 from busbar.cluster.sweep.readings import Readings
 from busbar.cluster.sweep.rows import MeasuredPair
+from busbar.robust import chance_of_so_many
 from busbar.slurm.hostlist import natural
 from busbar.words import grouped
 
 # The constants: value, meaning, and how to see what another value costs.
 #   paths   python -m tests.bench.sweep_paths: healthy fleets that miss two readings in a hundred
 _MOST_LOST = 0.05  # paths: share of pairs that may fail without a note of each
-_CHANCE = 0.05  # paths: chance that a node of a fleet fails so often at the end by itself
+_CHANCE = 0.05  # paths: chance that any node of a fleet fails so often by itself
 
 
 def unmeasured(readings: Readings, planned: int | None = None) -> list[str]:
     """Return the ids, in the order of the file.
 
     A node (``NODE``) or NIC (``NODE/NIC``) is listed if it has no reading, or if it failed at
-    least twice and as often as it did not, or from a round to the last one more often than chance
-    explains. If three quarters of the nodes have a row of a round up to ``planned``, it failed for
-    a node that has none. If more than a few pairs failed otherwise, they are listed: ``A-B`` or
+    least twice, and more often than chance explains, in all or from a round to the last one. If
+    three quarters of the nodes have a row of a round up to ``planned``, it failed for a node that
+    has none. If more than a few pairs failed otherwise, they are listed: ``A-B`` or
     ``A-B/NIC``.
     """
     failed = grouped((row.nic, row) for row in readings.failed)
@@ -81,6 +82,10 @@ def _ends(
     last_good = len(every) - 1 - good[:, ::-1].argmax(axis=1)
     lost = np.maximum(0, times.sum() / 2 - times[known == 0].sum() - times)  # pairs of others
     share = (lost + 1) / (known.sum() / 2 + lost + 1)
-    at_the_end = (first_bad > last_good) & (count * share**times < _CHANCE)
-    listed = (times > 0) & ((known == 0) | ((times > 1) & ((times >= known) | at_the_end)))
+    likely = _CHANCE / (count * max(1, len(readings.measured)))
+    listed = (times > 0) & (known == 0)
+    for end in np.flatnonzero((times > 1) & (known > 0)).tolist():
+        fails = int(times[end])
+        total = fails if first_bad[end] > last_good[end] else fails + int(known[end])
+        listed[end] = chance_of_so_many(fails, total, float(share[end])) < likely
     return {readings.nodes[end] for end in np.flatnonzero(listed).tolist()}
