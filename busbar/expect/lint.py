@@ -100,10 +100,11 @@ def _nodes(site: Site) -> Iterator[Violation]:
             elif (kind := classes[link_class].kind) not in (None, place):
                 words = {"kind": kind, "place": place, "examples": _EXAMPLES[place]}
                 yield breach((*base, *key), "link-kind", name=link_class, **words)
-            elif node.gpus and not _of(node.gpus.arch, classes[link_class].archs):
+            elif node.gpus and not node.gpus.arch.startswith(classes[link_class].archs or ""):
                 archs = " and ".join(classes[link_class].archs)
-                words = {"name": link_class, "archs": archs, "arch": node.gpus.arch}
-                yield breach((*base, *key), "link-arch", **words)
+                yield breach(
+                    (*base, *key), "link-arch", name=link_class, archs=archs, of=node.gpus
+                )
         places = [*place_violations(node)]
         if {link_class for _, link_class, _ in used} <= classes.keys():
             places += [*uplink_violations(node, classes), *island_violations(node, classes)]
@@ -176,23 +177,15 @@ def _networks(site: Site) -> Iterator[Violation]:
             continue  # a class of the site can be of any network
         needed = sorted({provider for each in able for provider in each})
         if site.fabric and needed and site.fabric.provider not in ("tcp", *needed):
-            own: Key = ("node_types", name, "nics")
-            at = own if len(site.node_types) > 1 else ("fabric", "provider")
-            words = {"names": ", ".join(ports), "needed": " or ".join(needed)}
+            words = {"type": name, "names": ", ".join(ports), "needed": " or ".join(needed)}
+            at = ("fabric", "provider")
             yield breach(at, "provider", provider=site.fabric.provider, **words)
-        modes = {"cpx"} if node.gpus and compute_mode(node.gpus) == "CPX" else set()
-        has = modes | {
-            f for f, start in _NETWORKS.items() if any(p.startswith(start) for p in ports)
-        }
+        has = {f for f, start in _NETWORKS.items() if any(p.startswith(start) for p in ports)}
+        has |= {"cpx"} if node.gpus and compute_mode(node.gpus) == "CPX" else set()
         for index, partition in enumerate(site.partitions):
             if partition.node_type == name and (lacks := sorted({*partition.features} - has)):
                 key = ("partitions", index, "features")
                 yield breach(key, "feature", type=name, features=", ".join(lacks))
-
-
-def _of(arch: str, archs: Collection[str]) -> bool:
-    """Return whether an architecture is one of a list; ``sm_90a`` is ``sm_90``."""
-    return not archs or (arch.rstrip("abf") if arch.startswith("sm_") else arch) in archs
 
 
 def _deliveries(site: Site) -> Iterator[Violation]:
@@ -213,20 +206,20 @@ def _deliveries(site: Site) -> Iterator[Violation]:
                 yield from _unfit(site, delivery, (*key, index), partitions)
         for partition in partitions:
             if not fitting[partition.name] and any(fitting.values()):
-                at = ("partitions", site.partitions.index(partition), "node_type")
-                stack = _needed(site, [partition])
-                yield breach(at, "none-fits", name=partition.name, stack=stack)
+                stack, place = _needed(site, [partition]), site.partitions.index(partition)
+                words = {"name": partition.name, "stack": stack}
+                yield breach(("partitions", place, "node_type"), "none-fits", **words)
             names: set[str] = set()
             gpus = site.node_types[partition.node_type].gpus
             for delivery in fitting[partition.name]:
+                at = (*key, stated.index(delivery))
                 arch = re.search(r"sm_\d+|gfx[0-9a-f]+", delivery.environment or "")
-                if gpus and arch and not _of(gpus.arch, (arch[0],)):
+                if gpus and arch and not gpus.arch.startswith(arch[0]):
                     words = {"stated": arch[0], "partition": partition.name, "arch": gpus.arch}
-                    at = (*key, stated.index(delivery), "environment")
-                    yield breach(at, "environment", **words)
+                    yield breach((*at, "environment"), "environment", **words)
                 if names.intersection(delivery.names()):
                     words = {"name": delivery.names()[0], "partition": partition.name}
-                    yield breach((*key, stated.index(delivery)), "same-name", **words)
+                    yield breach(at, "same-name", **words)
                 names.update(delivery.names())
 
 

@@ -105,7 +105,7 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
     ),
     "RDMA over plain Ethernet": (
         *("gcp-a3-high", "fabric.provider", "verbs"),
-        "verbs does not drive eth-200g, only tcp; correct provider",
+        "verbs does not drive eth-200g of nodes of type gpu, only tcp does; correct provider",
     ),
     "stack of another vendor": ("mi300x", "deliveries[0].stack", "cuda", "the GPUs need rocm"),
     "srun without Slurm": (
