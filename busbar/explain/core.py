@@ -276,7 +276,7 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
         explicit = [f for f in relevant if f.id not in hidden]
         explicit = explicit or _unexplained(outcome, context.judged)
     causes: dict[tuple[str, int | None], Cause] = {}
-    for f in sorted(explicit, key=lambda f: (not f.hides, f.confidence != "certain")):
+    for f in sorted(explicit, key=lambda f: _rank(f, outcome)):
         place = places.get(id(f)) or _place(f, outcome, context)
         after = tuple(
             Consequence(each.id, each.summary, each.evidence, places[id(each)].time)
@@ -291,6 +291,12 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
         )
         causes.setdefault((f.id, f.details.get("rank")), own)
     return list(causes.values())
+
+
+def _rank(found: Finding, outcome: Verdict) -> tuple[bool, bool, bool]:
+    """Return the order of causes: what ended a run, before what made it slow."""
+    slow = outcome is Verdict.FAILED and found.explains is not Explains.FAILURE
+    return slow, not found.hides, found.confidence != "certain"
 
 
 def _place(found: Finding, outcome: Verdict, context: Context) -> Position:

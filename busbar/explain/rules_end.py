@@ -100,6 +100,7 @@ def rank_died(context: Context) -> Finding | None:
             for s in facts.seen("trouble") + (_severe(facts) if whole else [])
             if not whole or (context.ends(s.evidence) and not _TEARDOWN.search(s.evidence.text))
         ]
+        deaths = deaths or ([] if whole else facts.seen("python.frame"))
     status = facts.exit_status
     failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:
@@ -147,10 +148,8 @@ def _cancelled(context: Context) -> Finding | None:
 
 def _severe(facts: JobOutput) -> list[Occurrence]:
     """Return severe lines; of a program that only its words show, those with such words."""
-    lines = facts.seen("severe")
-    if facts.step != UNNAMED:
-        return lines
-    return [each for each in lines if has_words(each.evidence.text.encode())]
+    named = facts.step != UNNAMED
+    return [s for s in facts.seen("severe") if named or has_words(s.evidence.text.encode())]
 
 
 def _reason(facts: JobOutput, lines: Sequence[Evidence]) -> Evidence | None:
