@@ -100,7 +100,8 @@ def rank_died(context: Context) -> Finding | None:
             for s in facts.seen("trouble") + (_severe(facts) if whole else [])
             if not whole or (context.ends(s.evidence) and not _TEARDOWN.search(s.evidence.text))
         ]
-        deaths = deaths or ([] if whole else facts.seen("python.frame"))
+        cut = not whole and not facts.seen("error-ignored")
+        deaths = deaths or (facts.seen("python.frame") if cut else [])
     status = facts.exit_status
     failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:
