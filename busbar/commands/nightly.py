@@ -36,7 +36,6 @@ from busbar.commands.declare import command
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.report.junit import junit_of_night
-from busbar.slurm.lock import one_night
 from busbar.slurm.options import granted
 from busbar.terminal import stdout
 from busbar.verdict import exit_status
@@ -99,15 +98,14 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
     # A step of Slurm may start in another directory.
     where = str(Path(name).absolute()) if "/" in name else name
-    with one_night(grant, wish, site.operators, output, tell):
-        night = last(output) if args.resume else begin(output, now)
-        tell(f"night {night.directory}: {len(grant.usable)} nodes")
-        job = NightJob(night, where, grant, wish, choice, args.limit, site.nodes, deadline)
-        with interruption.held():
-            state = Runner(job, args.sample, interruption, tell).run(state)
-            if interruption.name:
-                interruption.finish()
-            return _conclude(args, night, state, interruption)
+    night = last(output) if args.resume else begin(output, now)
+    tell(f"night {night.directory}: {len(grant.usable)} nodes")
+    job = NightJob(night, where, grant, wish, choice, args.limit, site.nodes, deadline)
+    with interruption.held():
+        state = Runner(job, args.sample, interruption, tell).run(state)
+        if interruption.name:
+            interruption.finish()
+        return _conclude(args, night, state, interruption)
 
 
 def _names(stages: Sequence[str], sample: int) -> tuple[StageName, ...]:

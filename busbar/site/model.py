@@ -351,8 +351,6 @@ class Site(Record):
     scheduler: Annotated[str, AfterValidator(backends.scheduler)] = "local"
     """The scheduler, by ReFrame's name. ``slurm`` works with and without accounting; ``squeue``
     never reads it."""
-    operators: tuple[str, ...] = ()
-    """Users whose nightly runs keep others from a partition, besides root and Slurm's own user."""
     os: Annotated[str, Field(pattern=r"^[a-z][a-z_-]*[0-9.]*$")] | None = None
     """The operating system of the nodes, as Spack names it: ``sles15``, ``rhel9``,
     ``ubuntu24.04``. It selects the Spack environment on a machine of another system."""

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import threading
-import time
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, replace
 from datetime import date
@@ -25,7 +23,6 @@ from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
 from busbar.gate.findings import Basis, GateFinding, concluded
 from busbar.gate.site import Rule, Rules
-from busbar.slurm import lock
 from busbar.verdict import Verdict
 from tests.cases import cases
 
@@ -34,15 +31,8 @@ NODES = ("n1", "n2", "n3")
 TOOLS = {
     "sinfo": "printf 'n1|idle|none\\nn2|idle|none\\nn3|idle|none\\nn4|drained|bad fan\\n'",
     "scontrol": "exit 1",
-    "sbatch": """
-. "$data/sbatch.sh"
-for word; do case $word in --comment=*) comment=${word#*=} ;; esac; done
-read -r job <"$data/job"
-echo $((job + 1)) | tee "$data/job"
-echo "$((job + 1)) root $(($(date +%s) + 900)) gpu PENDING $comment" >>"$data/queue"
-""",
-    "squeue": 'cat "$data/queue"',
-    "scancel": 'sed -i "/^$1 /d" "$data/queue"',
+    "squeue": "exit 0",
+    "scancel": "exit 0",
     "srun": """
 for word; do
     case $word in
@@ -108,15 +98,8 @@ class Stages:
         (self.data / f"{name}.status").write_text(f"{status}\n")
 
     def before(self, name: str, script: str) -> None:
-        """Run a script in a stage, or in sbatch, before it says anything."""
+        """Run a script in a stage before it says anything."""
         (self.data / f"{name}.sh").write_text(script)
-
-    def queue(
-        self, comment: str, *, user: str = "root", state: str = "PENDING", begin_s: int = 900
-    ) -> None:
-        """Let an earlier lock wait in the queue of Slurm."""
-        line = f"3  {user}  {int(time.time()) + begin_s}  gpu  {state}  {comment}  \n"
-        (self.data / "queue").write_text(line)
 
     def run(self, *options: str) -> tuple[int, dict[str, Any]]:
         """Return exit status and document of a night."""
@@ -146,10 +129,7 @@ def stages(
     monkeypatch.setenv("PATH", f"{data}:{os.environ['PATH']}")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setattr(data_of_busbar, "OWN", (str(data / "stage"),))
-    (data / "queue").touch()
-    (data / "job").write_text("7\n")
     healthy = Stages(data, tmp_path / "nights", capfd)
-    healthy.before("sbatch", "")
     for node in NODES:
         healthy.gate(node)
     healthy.sweep()
@@ -167,7 +147,7 @@ def verdicts(document: dict[str, Any]) -> dict[str, str]:
 def test_the_stages_run_one_after_the_other_and_end_with_a_report(
     stages: Stages, tmp_path: Path
 ) -> None:
-    """Also after a night that was killed, whose lock is still there."""
+    """Also after a night that was killed, whose file is still there."""
     stages.output.mkdir()
     (stages.output / ".lock").write_text("999999 on elsewhere")
     more = ("--max-pending", "1h1s", "--reservation", "r", "--sbatch", "--qos=maint")
@@ -340,93 +320,6 @@ def test_a_second_start_is_refused(stages: Stages) -> None:
     assert f"(process {os.getpid()} on " in lines[0]
     assert document["schema"] == "busbar-error/1"
     assert stages.calls == []
-
-
-def holder(host: str, output: Path | str = "/nights 1") -> str:
-    """Return the comment of a lock."""
-    where = f"{output} {output.stat().st_ino}" if isinstance(output, Path) else output
-    return f"process 1 on {host} in {where}"
-
-
-@cases(
-    ("comment", "words"),
-    [
-        (holder("login2"), "process 1 on login2, user root, lock job 3"),
-        (holder(os.uname().nodename), f"process 1 on {os.uname().nodename}, user root, lock"),
-        ("", "(user root, lock job 3)"),
-        ('{"host": "\x1b[2J"}', "(user root, lock job 3)"),
-    ],
-)
-def test_a_night_elsewhere_on_the_same_nodes_is_not_joined(
-    stages: Stages, comment: str, words: str
-) -> None:
-    """Whoever started it, with whatever --output."""
-    stages.queue(comment)
-    status, _ = stages.run()
-    assert (status, stages.calls) == (2, [])
-    assert words in stages.errors
-    assert "scancel 3" in stages.errors
-    assert [line[:2] for line in (stages.data / "queue").read_text().splitlines()] == ["3 "]
-    assert [path.name for path in stages.output.iterdir()] == [".lock"]
-
-
-def test_the_lock_of_a_night_that_died_does_not_count(stages: Stages) -> None:
-    """For the same directory at once, elsewhere when Slurm would start its job."""
-    stages.output.mkdir()
-    for comment, how in (
-        (holder(os.uname().nodename, stages.output), {}),
-        (holder("login2"), {"state": "RUNNING"}),
-        (holder("login2"), {"begin_s": -600}),
-        (holder("login2"), {"begin_s": 9000}),  # none of ours
-        (holder("login2"), {"user": "mallory"}),  # anybody can submit such a job
-    ):
-        stages.queue(comment, **how)
-        assert stages.run("--stages", "sweep")[0] == 0, (comment, how, stages.errors)
-    assert [line[:2] for line in (stages.data / "queue").read_text().splitlines()] == ["3 "]
-
-
-def test_without_a_lock_only_a_job_goes_on(
-    stages: Stages, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stages.before("sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
-    assert stages.run()[0] == 2
-    assert "Slurm refused the job that locks the partition: sbatch: error: Inv" in stages.errors
-    assert stages.calls == []
-    lines = "JobId=5 JobState=RUNNING Partition=gpu NodeList=n1,n2,n3"
-    (stages.data / "scontrol").write_text(f"#!/bin/sh\necho '{lines}'\n")
-    monkeypatch.setenv("SLURM_JOB_ID", "5")
-    assert stages.run("--stages", "sweep")[0] == 0
-    assert "no lock, so that a second night would not be noticed: " in stages.errors
-    stages.queue(holder("login2"))
-    assert stages.run("--stages", "sweep")[0] == 2
-    stages.before("sbatch", "echo 9; exit 0")
-    (stages.data / "queue").write_text("")
-    assert stages.run("--stages", "sweep")[0] == 2
-    assert "squeue does not list job 9" in stages.errors
-
-
-class Waits(threading.Event):
-    """The end of a night after so many renewals, without their time."""
-
-    def __init__(self, renewals: int) -> None:
-        super().__init__()
-        self._left = renewals
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self._left -= 1
-        return self._left < 0
-
-
-@cases(("status", "told"), [(0, 0), (1, 1)])
-def test_a_lock_is_renewed_until_the_night_ends(stages: Stages, status: int, told: int) -> None:
-    """It is told once if that is impossible."""
-    calls = stages.data / f"renewed{status}"
-    script = f'#!/bin/sh\necho "$*" >>{calls}\nexit {status}\n'
-    (stages.data / "scontrol").write_text(script)
-    lines: list[str] = []
-    lock._renew(7, Waits(4), lines.append)
-    assert calls.read_text().splitlines() == ["update JobId=7 StartTime=now+900"] * 4
-    assert len(lines) == told
 
 
 def test_only_the_oldest_finished_nights_are_removed(

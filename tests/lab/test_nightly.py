@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -160,51 +159,6 @@ def test_a_night_drains_a_node_and_its_record_resumes_it(
         subprocess.run([LAB / "run", "-n", BAD, lab, "umount", tmp_path / "scratch"], check=False)
         if "drain" in _on_head(lab, tmp_path, *states).stdout:
             _on_head(lab, tmp_path, "scontrol", "update", f"NodeName={BAD}", "State=RESUME")
-
-
-def test_two_nights_never_overlap(lab: Path, tmp_path: Path) -> None:
-    """Nor from another host and with another --output. One that was killed does not count."""
-    site = _site(tmp_path / "nights", tmp_path)
-
-    def night(name: str, *on: str) -> subprocess.Popen[str]:
-        words = (*("nightly", "--json", "--stages=gate", "--site", site), "--output", name)
-        return subprocess.Popen(
-            [*(LAB / "run", *on, lab, sys.executable, "-m", "busbar"), *words],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=tmp_path,
-            env=_environment(tmp_path),
-        )
-
-    # Its gate waits for the nodes.
-    hold = ("--parsable", "--nodes=4", "--exclusive", "--output=/dev/null", "--wrap=sleep 900")
-    job = _on_head(lab, tmp_path, "sbatch", *hold).stdout.strip()
-    first = night("first")
-    lines: list[str] = []
-    for line in first.stderr or ():
-        lines.append(line)
-        if "busbar: gate: 4 nodes" in line:
-            break
-    assert first.poll() is None, lines
-    second = night("second", "-n", "n1")
-    _, errors = second.communicate(timeout=120)
-    assert second.returncode == 2
-    (line,) = errors.splitlines()
-    holder = re.search(
-        r"\(process (?P<number>\d+) on head, user root, lock job (?P<job>\d+)\)", line
-    )
-    assert holder, line
-    _on_head(lab, tmp_path, "kill", "-KILL", holder["number"])
-    first.communicate(timeout=60)
-    _on_head(lab, tmp_path, "scancel", job)
-    third = night("first")
-    text, errors = third.communicate(timeout=120)
-    (stage,) = json.loads(text)["stages"]
-    assert stage["message"].startswith("4 of 4 nodes have a verdict"), errors
-    locks = _on_head(lab, tmp_path, "squeue", "--noheader", "--name=busbar-night", "--format=%A")
-    assert locks.stdout.split() == [holder["job"]]  # of the first, which ends by itself
-    _on_head(lab, tmp_path, "scancel", holder["job"])
 
 
 @pytest.mark.long

@@ -77,7 +77,7 @@ def test_what_a_site_may_hold_stays_text(tmp_path: Path) -> None:
     shutil.copytree(find("h200x4").parent, directory)
     document = yaml.safe_load((directory / "site.yaml").read_text())
     document["partitions"][0] |= {"access": ["--partition=gpu"], "launcher": "srun"}
-    document |= {"scheduler": "local", "tuning": {"NCCL_X": "a"}, "operators": ["root"]}
+    document |= {"scheduler": "local", "tuning": {"NCCL_X": "a"}}
     document["fabric"] = {"provider": "verbs", "rails": 1, "topology_file": "a", "switches": "a"}
     node_type = document["node_types"]["h200x4"]
     node_type["gpus"]["bus_ids"] = [f"0000:0{n}:00.0" for n in range(4)]
@@ -95,7 +95,7 @@ def test_what_a_site_may_hold_stays_text(tmp_path: Path) -> None:
         except BusbarError:
             node[last] = kept
     (directory / "site.yaml").write_text(yaml.safe_dump(document))
-    assert {("tuning", "NCCL_X"), ("partitions", 0, "access", 0), ("operators", 0)} < {*planted}
+    assert {("tuning", "NCCL_X"), ("partitions", 0, "access", 0)} < {*planted}
     assert len(planted) > 15
     reframe = [str(Path(sys.executable).with_name("reframe")), "--nocolor", "--dry-run"]
     reframe += ["-C", str(directory / "reframe.py"), "-c", str(CHECKS)]
