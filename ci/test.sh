@@ -5,7 +5,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 pytest=.venv/bin/pytest
-[[ -n ${BUSBAR_LAB:-} ]] || exec $pytest "$@"
+[[ -n ${BUSBAR_LAB:-} ]] || exec $pytest -m "not long" "$@"
 
 most_again=5
 log=$(mktemp)
@@ -32,19 +32,20 @@ judged() { # NAME MARKS STATUS: remember a failure, unless the tests pass alone
     ((status = status ? status : now))
 }
 
-[[ $BUSBAR_LAB == all ]] && marks=lab || marks='lab and not long'
+[[ $BUSBAR_LAB == all ]] && day= || day=' and not long'
+pure='not run and not lab' program="run and not lab$day" marks="lab$day"
 # Two processes: the images, and the clusters. Bash starts what runs in the background deaf to SIGINT, and the tests interrupt runs.
 env --default-signal=INT,QUIT $pytest -o cache_dir="$caches/lab" --numprocesses=2 --dist=loadgroup -m "$marks" >"$log" 2>&1 &
 lab=$!
 status=0 fast_status=0 run_status=0 lab_status=0
 # CI counts the lines that the fast tests cover in the same run.
 counted=(${BUSBAR_COVERAGE:+--cov --cov-report= --cov-fail-under=0})
-part fast 'not run and not lab' "$@" "${counted[@]}" || fast_status=$?
-part run 'run and not lab' "$@" || run_status=$?
+part fast "$pure" "$@" "${counted[@]}" || fast_status=$?
+part run "$program" "$@" || run_status=$?
 wait "$lab" || lab_status=$?
 cat "$log"
-judged fast 'not run and not lab' "$fast_status"
-judged run 'run and not lab' "$run_status"
+judged fast "$pure" "$fast_status"
+judged run "$program" "$run_status"
 judged lab "$marks" "$lab_status"
 # Refuses a share below the floor.
 ((!${#counted[@]})) || .venv/bin/coverage report || status=1

@@ -108,6 +108,7 @@ def test_forced_tcp_is_degraded(tmp_path):
     assert causes(document)
 
 
+@pytest.mark.long
 def test_dead_rank_fails(tmp_path):
     status, document, _ = check(tmp_path, *matrix("--inject=die"))
     assert status == 1
@@ -130,6 +131,7 @@ def test_hanging_rank_is_stopped_and_its_output_kept(tmp_path):
     assert left.stdout == b"", "processes of the stopped job still run"
 
 
+@pytest.mark.long
 def test_singletons_fail(tmp_path):
     """As in a container started with a clean environment: PMIx is lost, each rank is alone."""
     gone = ran(BIN / "mpirun", "--allow-run-as-root", "-n", "1", "env", check=True).stdout
@@ -161,6 +163,7 @@ def test_missing_metric_fails(tmp_path, option, pair):
     assert f" {pair} H H: no reading at" in missing["message"]
 
 
+@pytest.mark.long
 def test_output_of_another_run_fails(tmp_path):
     wrapper = "env LD_PRELOAD=libm.so.6 BUSBAR_NONCE=6a09e667f3bcc908"
     status, document, _ = check(tmp_path, "-n", "gpu_aware", "-S", f"gpu_aware.wrapper={wrapper}")
@@ -170,6 +173,7 @@ def test_output_of_another_run_fails(tmp_path):
     assert any("the output is of another run" in row["message"] for row in document["results"])
 
 
+@pytest.mark.long
 def test_miscounted_bytes_are_impossible(tmp_path):
     for attempt in range(3):  # on a machine that is busy, even ten times a reading may be small
         status, document, _ = check(tmp_path / str(attempt), *matrix("--inject=miscount"))
@@ -341,6 +345,7 @@ def test_a_refusal_or_a_list_leaves_the_earlier_run(tmp_path, root, earlier, opt
     assert {path: path.read_text() for path in earlier} == earlier
 
 
+@pytest.mark.long
 def test_a_run_removes_the_earlier_results_before_it_measures(tmp_path, earlier):
     seen = tmp_path / "seen"
     probe = tmp_path / "probe"
@@ -371,6 +376,7 @@ def plain_reframe(root: Path, output: Path, *options: str, **environment: str):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("option", "shown"), [("-r", False), ("-rvvv", True)])
 def test_plain_reframe_debugs_when_asked(tmp_path, root, option, shown):
     done = plain_reframe(root, tmp_path, "-n", "^no_such_check$", option)
@@ -385,6 +391,7 @@ def test_plain_reframe_runs_the_same(tmp_path, root):
     assert done.returncode == bool(failed)
 
 
+@pytest.mark.long
 def test_plain_reframe_fails_the_same(tmp_path, root):
     quick = f"link_matrix.more_options={QUICK}"
     done = plain_reframe(root, tmp_path, "-n", "link_matrix", "-S", quick, UCX_TLS="tcp,self")
@@ -393,6 +400,7 @@ def test_plain_reframe_fails_the_same(tmp_path, root):
     assert "the data went by tcp" in done.stdout
 
 
+@pytest.mark.long
 def test_plain_reframe_refuses_a_broken_check_file(tmp_path, root):
     checks = with_broken_import(root, tmp_path)
     done = ran(

@@ -203,6 +203,7 @@ def test_nothing_is_left(tmp_path, phase, number, group, ended):
         assert results["verdict"] == "unknown"
 
 
+@pytest.mark.long
 def test_ranks_that_ignore_signals_are_killed(tmp_path, ended):
     deaf = tmp_path / "deaf"
     deaf.write_text("#!/bin/sh\ntrap '' TERM INT HUP USR1 USR2\nexec setsid \"$@\"\n")
@@ -212,6 +213,7 @@ def test_ranks_that_ignore_signals_are_killed(tmp_path, ended):
     interrupt(run, signal.SIGTERM, group=False)
 
 
+@pytest.mark.long
 def test_a_dead_child_of_the_command_leaves_nothing(tmp_path, ended):
     """As the kernel does when memory runs out."""
     run = in_run(tmp_path)

@@ -17,6 +17,7 @@ import pytest
 
 from busbar import site as sites
 from busbar.check.names import short_name
+from tests.cases import some
 from tests.said import ran
 
 pytestmark = pytest.mark.run
@@ -114,17 +115,20 @@ def test_every_check_ships(environment: Path, tmp_path: Path, root: Path) -> Non
 
 @pytest.mark.parametrize(
     ("command", "status", "says"),
-    [
-        ("expect --site h200x4 --from 0 --to 1", 0, "limit"),
-        ("expect --site local", 2, "the site does not describe this machine's links"),
-        ("site env p5 --shell", 0, "export FI_EFA_FORK_SAFE=1"),
-        ("site lint", 0, " 0 findings"),
-        (f"explain {DATA / 'h200x4' / 'nccl_p2p_disabled.log'}", 1, "nccl-p2p-off"),
-        ("site env p5 --modules", 2, "a wheel of Busbar contains none"),
-        ("site lint atlantis", 2, "no site 'atlantis'"),
-        ("preflight . --site local", 2, "not a root file system"),
-        ("demo", 0, "node n23: "),
-    ],
+    some(
+        [
+            ("expect --site h200x4 --from 0 --to 1", 0, "limit"),
+            ("expect --site local", 2, "the site does not describe this machine's links"),
+            ("site env p5 --shell", 0, "export FI_EFA_FORK_SAFE=1"),
+            ("site lint", 0, " 0 findings"),
+            (f"explain {DATA / 'h200x4' / 'nccl_p2p_disabled.log'}", 1, "nccl-p2p-off"),
+            ("site env p5 --modules", 2, "a wheel of Busbar contains none"),
+            ("site lint atlantis", 2, "no site 'atlantis'"),
+            ("preflight . --site local", 2, "not a root file system"),
+            ("demo", 0, "node n23: "),
+        ],
+        2,
+    ),
 )
 def test_command(environment: Path, tmp_path: Path, command: str, status: int, says: str) -> None:
     done = run(environment, tmp_path, "python", "-m", "busbar", *command.split())
@@ -150,6 +154,7 @@ def test_a_wheel_is_the_same_from_an_sdist(wheel: Path, source: Path, tmp_path: 
     assert contents(again) == contents(wheel)
 
 
+@pytest.mark.long
 def test_a_wheel_without_git_says_so(source: Path, tmp_path: Path) -> None:
     shutil.copytree(source, tmp_path / "copy", ignore=shutil.ignore_patterns(".git", "build"))
     made = contents(build(tmp_path / "copy", "wheel", tmp_path / "dist"))

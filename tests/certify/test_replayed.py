@@ -13,6 +13,7 @@ from busbar.certify.ledger import Ledger
 from busbar.certify.record import acceptance, begin, write
 from busbar.certify.verify import verify
 from busbar.cluster.nightly.process import Ended
+from tests.cases import some
 from tests.replay.conftest import Replay, index, prefix, replay, toolkit  # noqa: F401
 
 pytestmark = pytest.mark.run
@@ -34,7 +35,7 @@ CHECKS = ("xccl%size_set=quick%collective=all_reduce", "pt2pt%size_set=quick", "
 
 @pytest.mark.parametrize(
     ("case", "states"),
-    [("h200x4-healthy", ["met"] * 3), ("h200x4-slow", ["not met"] * 3)],
+    some([("h200x4-healthy", ["met"] * 3), ("h200x4-slow", ["not met"] * 3)], 2),
 )
 def test_recorded_runs(
     replay: Replay,  # noqa: F811 - the fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbar.parse.events import ReadingEvent, parse
+from tests.cases import some
 
 pytestmark = pytest.mark.run
 
@@ -56,7 +57,7 @@ def test_what_it_refuses(program, arguments, status, code, says):
     assert says in events[-1].text
 
 
-@pytest.mark.parametrize("fault", ["flip", "past", "ahead", "drop", "half", "shift"])
+@pytest.mark.parametrize("fault", some(["flip", "past", "ahead", "drop", "half", "shift"], 3))
 def test_a_wrong_copy_is_seen(program, root, tmp_path, fault):
     library = tmp_path / "faulty_copy.so"
     source = root / "tests" / "wire" / "faulty_copy.c"
