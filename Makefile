@@ -5,7 +5,7 @@ BIN := .venv/bin
 # Images set it; without compiled modules each Python that a test starts spends most of its time on compiling ours.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup dev check test test-fast lint lock licenses pins coverage bench bench-statistics fit published fuzz mutants docs clean docs-site completion image sbom bundle bundle-verify bundle-install spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
+.PHONY: help setup dev check test test-fast test-night lint lock licenses pins coverage bench bench-statistics fit published fuzz mutants docs clean docs-site completion image sbom bundle bundle-verify bundle-install spack spack-setup spack-verify spack-lock spack-pin spack-externals spack-concretize spack-compile spack-supply spack-mirror spack-push
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,12 +27,15 @@ PURE := --numprocesses=$(shell nproc) --maxprocesses=8 --dist=worksteal -m "not 
 test-fast: dev lint ## run the tests that start no MPI, ReFrame, compiler or slow program, in less than a minute
 	@$(BIN)/pytest $(PURE)
 
-test: dev lint ## run the test suite, in some 12 minutes on two cores (BUSBAR_LAB=1 also with Slurm and containers, which it installs, BUSBAR_LAB=all with all tests of them; ARGS=options of pytest)
+test: dev lint ## run the test suite, in minutes (BUSBAR_LAB=1 also with Slurm and containers, which it installs, BUSBAR_LAB=all with every case and the long tests; ARGS=options of pytest)
 ifdef ARGS
 	@$(BIN)/pytest $(ARGS)
 else
 	@ci/test.sh $(WORKERS)
 endif
+
+test-night: ## run what is too long for each commit, in hours: .ci/nightly, as root on Debian 12
+	@.ci/nightly
 
 coverage: dev ## run the tests of test-fast, and refuse a share of covered lines below the floor
 	@$(BIN)/pytest $(PURE) --cov
