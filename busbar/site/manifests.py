@@ -46,8 +46,8 @@ class StackRow(Record):
     """The lists that it installs."""
     scopes: tuple[str, ...]
     """In order of precedence."""
-    ucx: bool = False
-    """It has two lanes."""
+    lanes: tuple[str, ...] = ("",)
+    """Those that it has; a stack without UCX has none."""
     current: Mapping[str, str] = {}
     """Scopes that replace others in the second lane."""
     packages: Mapping[str, Mapping[str, Any]] = {}
@@ -118,7 +118,7 @@ def _rows(table: StackTable, path: Path) -> Iterator[tuple[str, SharedEnvironmen
             row = table.stacks[stack]
             name = row.name.format(gpu=gpu)
             for system in (systems.BASE, *others):
-                for lane in (_FIRST_LANE, SECOND_LANE) if row.ucx else ("",):
+                for lane in row.lanes:
                     end = f"/{lane}" if lane == SECOND_LANE else ""
                     own = "" if system == systems.BASE else f"-{system}"
                     shared = SharedEnvironment(row, gpu, lane, system, name + end)

@@ -116,7 +116,7 @@ def _changed(manifest: Manifest, lock: Lock, record: inputs.LockInputs | None) -
     if record is None or record.machine:
         again += ", or `make spack-concretize` for this machine"
     if record is None:
-        yield f"has no {inputs.FILE} beside it, so its inputs are unknown; run {again}"
+        yield f"has no record in {inputs.FILE}, so its inputs are unknown; run {again}"
     elif record.machine and shared(directory):
         yield f"is shared, but {inputs.FILE} says that a machine made it for itself; run {again}"
     elif record.lock != lock.digest:

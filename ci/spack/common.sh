@@ -17,11 +17,10 @@ locks=(.venv/bin/python -m ci.spack.locks) # check, record, diff
 
 # Runs Spack as on the operating system and CPU of an environment, which it refuses on any other.
 spack_for() { # ENV ARGUMENT...
-    local system cpu
+    local system
     system=$(system_of "$1")
-    cpu=$(sed -nE 's|.*_families/spack/(neoverse_[a-z0-9]+)$|\1|p' "$1/spack.yaml")
     if [[ -n $system ]]; then
-        "$SPACK_PYTHON" ci/spack/as_system.py "site/_families/spack/systems/$system" "$cpu" -e "$@"
+        "$SPACK_PYTHON" ci/spack/as_system.py "site/_families/spack/systems/$system" "$(arm_of "$1")" -e "$@"
     else
         spack -e "$@"
     fi
@@ -35,6 +34,10 @@ require_pinned_spack() { # ends unless Spack is that of the committed locks, who
 
 system_of() { # ENV: prints the operating system of its manifest; nothing if it includes none
     sed -nE 's|.*_families/spack/systems/([^/ ]+)$|\1|p' "$1/spack.yaml"
+}
+
+arm_of() { # ENV: prints the target of its manifest if that is an Arm CPU
+    sed -nE 's,.*_families/spack/(neoverse_[a-z0-9]+|aarch64)$,\1,p' "$1/spack.yaml"
 }
 
 environments() { # [--derived | --solved] [ENV...]: writes the manifests of these or all environments, and prints their names

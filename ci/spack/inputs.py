@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What determined a lock, by digest: `inputs.json` beside each committed `spack.lock`.
+"""What determined a lock, by digest: `site/_stacks/inputs.json`, by name, for committed locks.
 
-That of a lock which a machine made for itself says so.
+All others have a file of that name beside them. That of a lock which a machine made for itself
+says so.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Any
 from busbar.boundary import read_text
 from busbar.errors import DAMAGED, BusbarError, value_error
 from busbar.parse.numbers import load_json
-from busbar.site.manifests import STACKS, shared
+from busbar.site import systems
+from busbar.site.manifests import STACKS, environments, shared
 from busbar.site.yamlfile import load_yaml
 from busbar.spack import Lock
 
@@ -65,6 +67,10 @@ def current(manifest: Manifest, lock: Lock) -> LockInputs:
         if path.is_file():
             read = {key: each for key, each in assigned(path).items() if key in _RULES["assigned"]}
             files[path] = _configured(read)
+    for path, raw in manifest.files.items():
+        # What makes Spack refuse the lock on other systems.
+        when = [each.get("when") for each in raw.get("include", ()) if isinstance(each, dict)]
+        files |= {path: _configured({"when": when, **raw})} if when else {}
     if shared(manifest.path.parent):
         files[root / TABLE] = files.pop(manifest.path.resolve())
     names = {_shown(path, root): digest for path, digest in files.items()}
@@ -78,14 +84,24 @@ def changed(manifest: Manifest, lock: Lock, record: LockInputs) -> list[str]:
     return sorted(name for name in names if now.get(name) != record.inputs.get(name))
 
 
+def _place(manifest: Manifest) -> tuple[Path, str]:
+    """Return the file with the record of a lock, and its name there; empty for its own file."""
+    directory = manifest.path.parent
+    own = shared(directory)
+    if own is None or own.system != systems.BASE:
+        return directory / FILE, ""
+    stacks = next(path for path in directory.parents if path.name == STACKS)
+    return stacks / FILE, directory.relative_to(stacks).as_posix()
+
+
 def recorded(manifest: Manifest) -> LockInputs | None:
-    """Return the record beside a lock; None if there is none."""
-    path = manifest.path.with_name(FILE)
-    if not path.exists():
-        return None
+    """Return the record of a lock; None if there is none."""
+    path, name = _place(manifest)
     kinds = (OSError, *DAMAGED)
     with value_error("cannot be read ({kind}: {})", path, "run `make spack-lock`", kinds):
-        data = load_json(read_text(path, _MOST_BYTES))
+        data = load_json(read_text(path, _MOST_BYTES)) if path.exists() else {}
+        if not (data := data.get(name) if name else data):
+            return None
         return LockInputs(str(data["lock"]), dict(data["inputs"]), data.get("machine") is True)
 
 
@@ -108,8 +124,13 @@ def write(manifest: Manifest, lock: Lock, *, solved: bool = True, machine: bool 
             )
         machine = old.machine
     kind = {"machine": True} if machine else {}
-    text = json.dumps({"lock": record.lock, **kind, "inputs": record.inputs}, indent=1)
-    manifest.path.with_name(FILE).write_text(f"{text}\n")
+    data: dict[str, Any] = {"lock": record.lock, **kind, "inputs": record.inputs}
+    path, name = _place(manifest)
+    if name:
+        records = load_json(read_text(path, _MOST_BYTES)) if path.exists() else {}
+        records[name] = data
+        data = {key: records[key] for key in sorted(records.keys() & environments(path.parent))}
+    path.write_text(f"{json.dumps(data, indent=1)}\n")
 
 
 def _shown(path: Path, root: Path) -> str:

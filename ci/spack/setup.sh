@@ -3,6 +3,7 @@
 # Creates .spack/: Spack and its recipes at their pinned commits, the solver from the Python package index, and
 # .spack/env.sh to source. Uses SPACK_ROOT, else a `spack` on PATH, if its series is right. Skips completed steps.
 # SPACK_VERSION=1.1|1.2 selects the series; without it, Spack of the machine may be of either, and the pinned one is 1.1.
+# GIT_MIRROR=URL has the repositories of https://github.com below it, as URL/spack/spack.git.
 # PREFIX=DIR is the install tree, with modules in DIR/lmod and DIR/tcl; BUILDCACHE=URL is a binary cache, signed unless it is a
 # registry (oci://, oci+http://), MIRROR=URL a mirror of sources. REGISTRY_USER and REGISTRY_TOKEN are the credentials for the
 # registry; only their names are stored.
@@ -38,7 +39,7 @@ clone() { # URL COMMIT DIR
     # Some mirrors refuse to serve a single commit; then fetch the whole history.
     git -C "$3.part" fetch --quiet --depth 1 origin "$2" 2>"$home/fetch.log" ||
         git -C "$3.part" fetch --quiet origin 2>"$home/fetch.log" ||
-        die "could not reach $1 ($(head -n 1 "$home/fetch.log")); set HTTPS_PROXY, or set a mirror with: git config --global url.MIRROR.insteadOf $1"
+        die "could not reach $1 ($(head -n 1 "$home/fetch.log")); set HTTPS_PROXY, or GIT_MIRROR to a mirror of github.com"
     git -C "$3.part" -c advice.detachedHead=false checkout --quiet "$2" 2>"$home/fetch.log" ||
         die "$1 has no commit $2 ($(head -n 1 "$home/fetch.log"))"
     rm -rf "$3"
@@ -62,10 +63,15 @@ accepted() { # ROOT: whether a Spack is of a required series
 }
 
 # Spack takes a relative path from the directory of the file, and a cache that it does not know for an empty one.
-for name in BUILDCACHE MIRROR; do
+for name in BUILDCACHE MIRROR GIT_MIRROR; do
     [[ ${!name:-} =~ ^($|/|file:///.|(https?|s3|gs|oci|oci\+https?)://[^/]) && ! ${!name:-} =~ [[:space:]\'\"] ]] ||
         die "$name=${!name} is not a URL; for example file:///shared/cache or oci://registry.centre.example/busbar"
 done
+git_mirror=
+if [[ -n ${GIT_MIRROR:-} ]]; then
+    git_mirror="export GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0='url.${GIT_MIRROR%/}/.insteadOf' GIT_CONFIG_VALUE_0=https://github.com/"
+    eval "$git_mirror"
+fi
 if [[ -n ${PREFIX:-} ]]; then
     PREFIX=$(realpath -ms -- "$PREFIX")
     [[ ! $PREFIX =~ [^A-Za-z0-9/._+@-] ]] || die "PREFIX=$PREFIX: packages do not build with such characters in their prefix"
@@ -144,4 +150,5 @@ cat >"$home/env.sh" <<EOF
 # Written by ci/spack/setup.sh; source it to use Spack and the recipes of this checkout.
 export SPACK_ROOT='$root' SPACK_PYTHON='$home/venv/bin/python' SPACK_USER_CACHE_PATH='$cache' BUSBAR_SPACK_SCOPE='$scope'
 export PATH="$root/bin:$home/venv/bin:\$PATH"
+$git_mirror
 EOF

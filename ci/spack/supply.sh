@@ -34,7 +34,7 @@ bare . "${wrapper[@]}"
 
 # For the Python version of the base image and the CPU of the environment, not those of this machine.
 cpu=x86_64
-! grep -q /neoverse_ "$env/spack.yaml" || cpu=aarch64
+[[ -z $(arm_of "$env") ]] || cpu=aarch64
 "$SPACK_PYTHON" -m pip download --disable-pip-version-check --quiet --no-deps --require-hashes --only-binary :all: \
     --python-version 3.11 --platform "manylinux2014_$cpu" --platform "manylinux_2_28_$cpu" --dest "$dir/wheels" -r locks/spack.txt ||
     die "pip could not download Spack's solver; is a Python package index reachable?"

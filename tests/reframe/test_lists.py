@@ -29,15 +29,11 @@ DIRECTORIES["mixed"] = ROOT / "tests/data/sites/mixed"
 
 LIKE = {
     "dgx-h100": ("a100x4-hdr100", "dgx-b200", "dgx-h200", "hgx-a100"),
-    "gcp-a4": (
-        "dgx-b300",
-        "gb300-nvl72",
-        "gcp-a3-high",
-        "gcp-a3-mega",
-        "gcp-a3-ultra",
-        "hgx-b300-roce",
+    "gcp-a4": ("gcp-a3-high", "gcp-a3-mega", "gcp-a3-ultra"),
+    "gb200-nvl72": (
+        *("dgx-b300", "gb300-nvl72", "hgx-b300-roce"),
+        *("hgx-b200-roce", "hgx-h100-roce", "hgx-h200-roce"),
     ),
-    "gb200-nvl72": ("hgx-b200-roce", "hgx-h100-roce", "hgx-h200-roce"),
     "mi250x-slingshot": ("mi250x-cray",),
     "mi350x": ("mi355x",),
     "p5": ("p3dn", "p4d", "p4de", "p5en", "p6-b200"),

@@ -27,7 +27,7 @@ from ..files import written
 ROOT = Path(__file__).resolve().parents[2]
 STACK = "site/_stacks/rocm-gfx942"
 OWN_STACK = "site/mine/spack/rocm-gfx942"
-TABLE = "site/_stacks/stacks.yaml"
+TABLE, RECORD = "site/_stacks/stacks.yaml", "site/_stacks/inputs.json"
 SCOPES = "site/_families/spack"
 RECIPES = "packages/spack_repo/busbar/packages"
 UCX = f"{RECIPES}/ucx/package.py"
@@ -90,7 +90,8 @@ class Copy:
 def copy(tmp_path: Path) -> Copy:
     for part in (STACK, SCOPES, "packages", "reframe_checks/src", "ci/spack"):
         shutil.copytree(ROOT / part, tmp_path / part)
-    shutil.copy(ROOT / TABLE, tmp_path / TABLE)
+    for name in (TABLE, RECORD):
+        shutil.copy(ROOT / name, tmp_path / name)
     return Copy(tmp_path)
 
 
@@ -281,6 +282,8 @@ HARMLESS = [
     (f"{COMMON}/concretizer.yaml", "static_analysis: true", "timeout: 600"),
     (f"{COMMON}/config.yaml", None, "config: {build_jobs: 8}\n"),
     (f"{COMMON}/env_vars.yaml", None, "env_vars: {set: {A: b}}\n"),
+    (f"{COMMON}/repos.yaml", "package_repos/v2026", "package_repos/of-2026"),
+    (f"{SCOPES}/systems/debian12/include.yaml", "; for another system", "; elsewhere"),
     (f"{SCOPES}/cluster/mirrors.yaml", None, "mirrors: {ours: file:///srv}\n"),
     (f"{SCOPES}/systems/debian12/os-release", "ID=debian", "# Bookworm\nID=debian"),
     (f"{SCOPES}/systems/debian12/os-release", "GLIBC=", "PRETTY_NAME='Debian 12'\nGLIBC="),
@@ -312,12 +315,14 @@ HARMFUL: list[tuple[str, str | None, str]] = [
     (f"{COMMON}/concretizer.yaml", "granularity: generic", "granularity: microarchitectures"),
     (f"{SCOPES}/cluster/packages.yaml", "prefix: /usr\n", "prefix: /opt/slurm\n"),
     (f"{SCOPES}/systems/debian12/os-release", "VERSION_ID=12", "VERSION_ID=13"),
+    (f"{SCOPES}/systems/debian12/include.yaml", '["debian12"', '["debian12", "sles15"'),
+    (f"{SCOPES}/systems/debian12/include.yaml", "os not in", "os in"),
     (f"{SCOPES}/rocm-6.3.3/packages.yaml", "~npkit", "+npkit"),
     ("ci/spack/pins.env", "SPACK_SERIES=1.1", "SPACK_SERIES=1.2"),
     (TABLE, "specs: [$rocm]", "specs: [$host]"),
     (TABLE, "  gfx942: {rocm:", "  gfx940: {rocm:"),
-    (f"{STACK}/inputs.json", '"lock"', '"machine": true, "lock"'),
-    (f"{STACK}/inputs.json", '"ci/spack/pins.env": "', '"ci/spack/pins.env": "0'),
+    (RECORD, '"lock"', '"machine": true, "lock"'),
+    (RECORD, '"ci/spack/pins.env": "', '"ci/spack/pins.env": "0'),
     (f"{STACK}/spack.lock", '"specfile-version":5', '"specfile-version":4'),
     (f"{STACK}/spack.lock", "19dabef469", "29dabef469"),
     (f"{STACK}/spack.lock", '"openmpi"', '"openmpj"'),
@@ -397,8 +402,8 @@ def test_a_lock_that_its_record_does_not_describe_is_found(copy: Copy) -> None:
     copy.rewrite(concretized_again)
     assert copy.problems("not the lock that inputs.json describes")
     assert copy.problems("is for sles15, not for debian12")
-    (copy.directory / "inputs.json").unlink()
-    assert copy.problems("has no inputs.json")
+    (copy.root / RECORD).unlink()
+    assert copy.problems("has no record in inputs.json")
 
 
 def test_a_lock_of_another_system_must_keep_the_pins(own: Callable[..., Copy], copy: Copy) -> None:
@@ -425,10 +430,11 @@ def test_configuration_of_the_machine_is_kept_out(copy: Copy) -> None:
     assert "include::" in copy.problems()[0]
 
 
-RECORD, SCOPE = f"{STACK}/inputs.json", f"{SCOPES}/cluster/wrong.yaml"
+SCOPE = f"{SCOPES}/cluster/wrong.yaml"
+ENTRIES = ('{"lock": 1}', '{"lock": "x", "inputs": 3}', "3")
 WRONG = [
-    *[(RECORD, text, "") for text in ("", "[]", "{}", '{"lock": 1}')],
-    (RECORD, '{"lock": "x", "inputs": 3}', ""),
+    *[(RECORD, text, "") for text in ("", "3", "[]")],
+    *[(RECORD, f'{{"rocm-gfx942": {entry}}}', "") for entry in ENTRIES],
     *[(f"{STACK}/{lock.FILE}", text, "") for text in ("", "{}", "[]")],
     (f"{STACK}/{lock.FILE}", '{"_meta": {"lockfile-version": 5}}', ""),
     (SCOPE, "packages:", "packages: must be a mapping"),
@@ -518,7 +524,7 @@ def test_the_environment_beside_a_site_is_checked(
     written(tmp_path / "mine/site.yaml", text)
     monkeypatch.setenv("BUSBAR_SITE_PATH", str(tmp_path))
     assert locks.main(["check", "mine"]) == 1
-    assert "has no inputs.json" in capsys.readouterr().out
+    assert "has no record in inputs.json" in capsys.readouterr().out
     assert locks.main(["record", "--machine", str(stack)]) == 0
     assert locks.main(["check", "mine", str(stack)]) == 0
     assert capsys.readouterr().out == f"{stack}: ok, concretized for debian12, x86_64_v3\n"

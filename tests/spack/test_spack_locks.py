@@ -165,17 +165,17 @@ def test_a_gpu_and_a_system_are_a_line_of_the_table(tmp_path: Path) -> None:
     copy = tmp_path / "site/_stacks"
     for part in ("_families/spack", "_stacks/host"):
         shutil.copytree(ROOT / "site" / part, tmp_path / "site" / part)
-    gpu = "  sm_103: {cuda: [ubuntu24.04], cuda-efa: []}\n"
+    gpu = "  sm_110: {cuda: [ubuntu24.04], cuda-efa: []}\n"
     system = written.replace(
         "sm_89: {cuda: [ubuntu24.04]}", "sm_89: {cuda: [ubuntu24.04, sles15]}"
     )
     (copy / "stacks.yaml").write_text(system + gpu)
     added = environments(copy).keys() - TABLE.keys()
     lanes = ("", "/ucx-current")
-    names = ("cuda-sm_103", "cuda-sm_103-ubuntu24.04", "cuda-sm_103-efa", "cuda-sm_89-sles15")
+    names = ("cuda-sm_110", "cuda-sm_110-ubuntu24.04", "cuda-sm_110-efa", "cuda-sm_89-sles15")
     assert added == {name + lane for name in names for lane in lanes}
-    item = manifest.load(copy / "cuda-sm_103-efa/ucx-current/spack.yaml")
-    assert item.variants == ("cuda_arch=103",)
+    item = manifest.load(copy / "cuda-sm_110-efa/ucx-current/spack.yaml")
+    assert item.variants == ("cuda_arch=110",)
     assert item.includes("efa")
     assert item.includes("ucx-current")
     assert specs(item) == ["$cuda", "$efa"]
@@ -187,11 +187,13 @@ def test_two_lanes_differ_by_their_lane_and_its_toolkit_only() -> None:
     second = [item for item in MANIFESTS if item.path.parent.name == "ucx-current"]
     assert second
     for item in second:
+        row = shared(item.path.parent)
+        assert row is not None
+        if len(row.row.lanes) == 1:
+            continue
         first = load_manifest(item.path.parents[1] / "spack.yaml")
         assert specs(first) == specs(item)
         names = [[s.name for s in m.scopes if s.parent.name != "lanes"] for m in (first, item)]
-        row = shared(item.path.parent)
-        assert row is not None
         assert [row.row.current.get(name, name) for name in names[0]] == names[1], name_of(item)
 
 

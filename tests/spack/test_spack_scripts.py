@@ -74,7 +74,12 @@ def first_on_path(directory: Path) -> str:
 SETTINGS = [
     *[("BUILDCACHE", each) for each in ("fiel:///shared/cache", "file://shared/cache")],
     *[("BUILDCACHE", "oci:/registry/busbar"), ("MIRROR", "shared/sources")],
-    *[("MIRROR", "file:///a b"), ("PREFIX", "/shared/my tree"), ("PREFIX", "/etc/hostname")],
+    *[
+        ("GIT_MIRROR", "shared/git"),
+        ("MIRROR", "file:///a b"),
+        ("PREFIX", "/shared/my tree"),
+        ("PREFIX", "/etc/hostname"),
+    ],
 ]
 CREDENTIALS = [
     ("oci+http://registry/busbar", "secret", "oci+http://registry/busbar has no TLS"),
@@ -104,7 +109,7 @@ def test_a_repository_that_is_not_to_be_had_is_named(checkout: Path) -> None:
     line = refused(checkout, "setup.sh")
     assert "could not reach https://github.com/spack/spack.git" in line
     assert "HTTPS_PROXY" in line
-    assert "insteadOf" in line
+    assert "GIT_MIRROR" in line
     # With the Spack of the machine it goes on to the recipes, without fetching Spack.
     for version in ("1.1.1", "1.2.2"):
         mine = spack(checkout / "mine", version)
@@ -116,6 +121,9 @@ def test_a_repository_that_is_not_to_be_had_is_named(checkout: Path) -> None:
     commit = ["-c", "user.name=x", "-c", "user.email=x@localhost", "commit", "--quiet"]
     subprocess.run(["git", "-C", other, *commit, "--allow-empty", "-m", "other"], check=True)
     assert "has no commit 19dabef4" in refused(checkout, "setup.sh")
+    (checkout / "gitconfig").unlink()
+    mirror = f"file://{checkout}/mirror"
+    assert "has no commit 19dabef4" in refused(checkout, "setup.sh", GIT_MIRROR=mirror)
     assert not (checkout / ".spack/env.sh").exists()
 
 

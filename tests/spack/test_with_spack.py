@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """With Spack: the host lock is solved again, and gpu-aware-mpi is really built, tested and moved.
 
-Runs where `make spack-setup` has run, or where a Spack of the right series is on PATH or in
-SPACK_ROOT. `make spack-verify` and `make spack-compile` are the same for every lock and package.
+Runs where `make spack-setup` has run, where a Spack of the right series is on PATH or in
+SPACK_ROOT, or with GIT_MIRROR, a directory with clones of Spack and its recipes.
+`make spack-verify` and `make spack-compile` are the same for every lock and package.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture(scope="module", autouse=True)
 def _spack() -> None:
     if not (ROOT / ".spack/env.sh").exists() and not (
-        os.environ.get("SPACK_ROOT") or shutil.which("spack")
+        os.environ.get("SPACK_ROOT") or os.environ.get("GIT_MIRROR") or shutil.which("spack")
     ):
         pytest.skip("Spack not found: `make spack-setup` gets it")
     done = subprocess.run(

@@ -13,12 +13,18 @@ class AwsOfiNccl(AutotoolsPackage):
 
     homepage = "https://github.com/aws/aws-ofi-nccl"
     url = (
-        "https://github.com/aws/aws-ofi-nccl/releases/download/v1.19.0/aws-ofi-nccl-1.19.0.tar.gz"
+        "https://github.com/aws/aws-ofi-nccl/releases/download/v1.21.1/aws-ofi-nccl-1.21.1.tar.gz"
     )
     git = "https://github.com/aws/aws-ofi-nccl.git"
 
     license("Apache-2.0")
 
+    # Checksum: the page of the release.
+    version(
+        "1.21.1",
+        sha512="ab7aa6b6f2f5117252e7603cf39458ec9b2d03a4bc2d8b36ac61f0b41287bcea"
+        "3de619ed2d1638b4258694f48380971a2c60a4eac8e230097e80de2bb8e04e75",
+    )
     # Checksum: builtin v2026.06.0.
     version("1.19.0", sha256="fd8ecd15f0de88e07b2194637938dadcf247ad3b5150651dfd0bb0c4bb32ff3c")
 
@@ -35,6 +41,7 @@ class AwsOfiNccl(AutotoolsPackage):
 
     depends_on("hwloc")
     depends_on("libfabric")
+    depends_on("libfabric@1.22:", when="@1.20: +aws")
     depends_on("mpi")
     with when("+cuda"):
         depends_on("cuda")
