@@ -46,6 +46,7 @@ environments() { # [--derived | --solved] [ENV...]: writes the manifests of thes
 
 derive() { # ENV...: writes locks for other systems from those for Debian 12
     (($#)) || return 0
+    environments >/dev/null # it reads those for Debian 12
     spack_for site/_stacks/host python ci/spack/rehash.py "${@/#/site/_stacks/}" && "${locks[@]}" record "$@"
 }
 
@@ -58,7 +59,6 @@ locked_environment() { # SITE LANE [OPTION of busbar site spack]
     system=$([[ ! -e $env/spack.yaml ]] || system_of "$env")
     # A lock that was derived before the one for Debian 12 changed is derived again.
     if [[ -n $system && $env == site/_stacks/*-$system* && ! $env/spack.lock -nt ${env/-$system/}/spack.lock ]]; then
-        environments host "${name/-$system/}" >/dev/null
         derive "$name" >&2
     fi
     [[ -z ${3:-} ]] || "$busbar" site spack "$1" ${2:+--lane "$2"} "$3" >/dev/null || exit 1
