@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -103,11 +103,11 @@ def done(work: Work, node: str, ledger: Ledger) -> bool:
     return len(runs) >= work.times
 
 
-def planned(contract: Contract, nodes: Sequence[str]) -> Iterator[str]:
-    """Yield what a run of the whole contract takes, one line for each work, and the sum."""
+def planned(contract: Contract, nodes: int) -> Iterator[str]:
+    """Yield what a run of the whole contract on ``nodes`` takes: each work, and the sum."""
     seconds = hours = 0.0
     for work in works(contract):
-        count = work.together if work.together > 2 else len(nodes)
+        count = work.together if work.together > 2 else nodes
         seconds += work.estimate
         hours += work.estimate * count / _HOUR_S
         times = f" {work.times} times" if work.times > 1 else ""

@@ -228,7 +228,24 @@ def _signer(signature: Path, text: bytes, signers: Path | None) -> str:
 
     if not signers:
         return keygen("check-novalidate", "-n", records.NAMESPACE).splitlines()[0]
-    holder = keygen("find-principals", "-f", str(signers)).splitlines()[0]
+    own = keygen("check-novalidate", "-n", records.NAMESPACE).splitlines()[0]
+    try:
+        holder = keygen("find-principals", "-f", str(signers)).splitlines()[0]
+    except ValueError as error:
+        key = own.rpartition(" ")[2]
+        line = f"NAME {_public_key(read_text(signature))}"
+        what = f"its key {key} is not in {signers}; if you know whose it is, add the line: {line}"
+        raise ValueError(what) from error
     return keygen(
         "verify", "-n", records.NAMESPACE, "-f", str(signers), "-I", holder
     ).splitlines()[0]
+
+
+def _public_key(signature: str) -> str:
+    """Return the public key in a signature (PROTOCOL.sshsig of OpenSSH) as a line of a file."""
+    data = base64.b64decode("".join(signature.splitlines()[1:-1]))
+    magic_and_version = 10
+    length = int.from_bytes(data[magic_and_version : magic_and_version + 4])
+    key = data[magic_and_version + 4 : magic_and_version + 4 + length]
+    kind = key[4 : 4 + int.from_bytes(key[:4])].decode("ascii", "replace")
+    return f"{kind} {base64.b64encode(key).decode()}"

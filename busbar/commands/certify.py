@@ -88,12 +88,14 @@ def run(args: argparse.Namespace) -> int:
     contract, site = contracts.load(args.contract)
     args.partition = args.partition or contract.partition or ""
     wish = wish_of(args)
+    if args.plan:
+        for line in planned(contract, partition_of(site, "", args.partition).nodes):
+            stdout().line(line)
+        return 0
     grant = granted(site, wish, one=True) if scheduler_of(site.scheduler).has_nodes else None
     nodes = grant.usable if grant else (socket.gethostname().partition(".")[0],)
-    for line in planned(contract, nodes):
-        (stdout().line if args.plan else tell)(line)
-    if args.plan:
-        return 0
+    for line in planned(contract, len(nodes)):
+        tell(line)
     if args.key:
         with file_error("cannot be read", args.key, "give a private key of OpenSSH"):
             args.key.read_bytes()

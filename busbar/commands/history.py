@@ -97,13 +97,15 @@ def _show(args: argparse.Namespace) -> int:
     """
     with history() as store:
         found = _series(store, args.site, args.since)
-        facts = store.provenance()
+        facts, sessions = store.provenance(), store.sources()
     words = [word.lower() for word in args.words]
     chosen = [each for each in found if all(word in each.key.name.lower() for word in words)]
     if found and not chosen:
         known = {part.lower() for each in found for part in each.key.name.split()}
         lost = next((word for word in words if not any(word in part for part in known)), words[0])
         hint = suggestion(lost, sorted(known), "busbar history show lists all series")
+        if any(lost in each.name for each in sessions):
+            hint = f"it is a session: busbar history compare {lost} SESSION shows its readings"
         raise BusbarError(f"no series has {' and '.join(map(repr, words))}", hint=hint)
     document = HistoryShow(series=tuple(HistorySeries.of(each, facts) for each in chosen))
     show(args, document, text.series)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import argparse
 import signal
 import sys
+from itertools import groupby
 from typing import Any
 
 from busbar import site as sites
 from busbar.commands.declare import command, show
 from busbar.preflight.host import gather
-from busbar.preflight.lines import examine
+from busbar.preflight.lines import OF_HOST, examine
 from busbar.preflight.model import PreflightReport, Status
 from busbar.preflight.plan import Contents, make_plan
 from busbar.terminal import Column, stdout
@@ -49,14 +50,18 @@ def preflight(args: argparse.Namespace) -> int:
 def _show(report: PreflightReport) -> None:
     out = stdout()
     verdict = (report.verdict, f"bold {_COLOR[report.verdict]}")
-    why = [f": {each.name}: {each.reason}" for each in report.lines if each.status == verdict[0]]
-    reason = "" if report.verdict is Status.READY else why[0]
+    bad = [each for each in report.lines if each.status is report.verdict is not Status.READY]
+    reason = f": {bad[0].name}: {bad[0].reason}" if bad else ""
     out.line(verdict, f": {report.image} on {report.site}{reason}")
-    out.line(("next", "bold"), f": {report.command}")
-    for line in report.lines:
-        out.line((line.status, _COLOR[line.status]), f" {line.name}: {line.reason}")
-        if line.remedy:
-            out.line(f"  remedy: {line.remedy}")
+    broken = report.verdict is Status.BROKEN
+    out.line(("next", "bold"), f": {(broken and bad[0].remedy) or report.command}")
+    lines = sorted(report.lines, key=lambda each: each.name in OF_HOST)
+    for of_host, each in groupby(lines, key=lambda line: line.name in OF_HOST):
+        out.line("this host:" if of_host else "the image:")
+        for line in each:
+            out.line("  ", (line.status, _COLOR[line.status]), f" {line.name}: {line.reason}")
+            if line.remedy:
+                out.line(f"    remedy: {line.remedy}")
     out.line("libraries as the loader resolves them:")
     names = ("library", "origin", "path in the container")
     rows = [[each.name, each.origin, each.path] for each in report.libraries]

@@ -20,6 +20,8 @@ from busbar.site.delivery import CRAY_STACKS, GPU_STACKS
 
 _OF_MPI = {"mpi-abi", "mpi-ucx", "pmi", "shared-memory", "ucx", "ucx-gpu", "gtl"}
 """Lines that do not matter to a program with NCCL and without MPI, such as PyTorch."""
+OF_HOST = {"fabric-devices", "gpu-devices", "gpu-driver", "gpu-libraries"}
+"""Lines about the host on which preflight runs."""
 _SHARED = {"all", "sm", "shm", "mm", "posix", "sysv", "cma", "knem", "xpmem"}
 _GLIBC = re.compile(r"needs GLIBC_")
 

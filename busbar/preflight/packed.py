@@ -144,9 +144,9 @@ def open_image(path: Path) -> Files:
     if not path.is_dir():
         raise BusbarError(
             "no such file or directory",
-            where=str(path),
-            hint="give a SIF or a sandbox; to convert an image of Docker to a SIF:"
-            " docker save NAME -o image.tar && apptainer build image.sif docker-archive:image.tar",
+            where=re.sub(r"^(\w+:)/", r"\1//", str(path)),  # Path keeps one slash of docker://
+            hint="give a SIF or a sandbox; to make a SIF: apptainer pull image.sif docker://NAME,"
+            " or of an image that Docker has: apptainer build image.sif docker-daemon:NAME",
         )
     files = Directory(path)
     if files.kind(ROOT / "oci-layout"):

@@ -152,7 +152,7 @@ def test_the_first_contract_of_each_site_is_valid(tmp_path: Path, name: str) -> 
     file = tmp_path / "contract.yaml"
     file.write_text(contracts.first(site, site.partitions[0].name, site.partitions[0].nodes))
     contract, _ = contracts.load(file)
-    *lines, last = planned(contract, ["n0", "n1"])
+    *lines, last = planned(contract, 2)
     assert len(lines) >= 3
     assert "node hours" in last
 
