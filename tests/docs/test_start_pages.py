@@ -28,6 +28,7 @@ MEASURES = (
     "busbar nightly",
     "busbar preflight",
     "busbar demo",
+    "busbar job",
 )
 """Take hardware, images, or minutes; `busbar check` and the demo have tests of their own."""
 OF_RUNS = ("busbar history compare", "busbar history changes")
