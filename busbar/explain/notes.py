@@ -29,11 +29,13 @@ def notes(
     if verdict.is_problem:
         return made
     named = {each.id for each in made}
-    id_ = "setting-harmless" if verdict is Verdict.PASS else "setting-not-judged"
-    others = (f for f in findings if f.id not in named)
-    made += (
-        Note(id_, f"{f.id}: {f.summary}", f.evidence, {"cause": f.id} | f.details) for f in others
-    )
+    for f in findings:
+        if f.id not in named:
+            told = f"{f.id}: {f.summary}", f.evidence, {"cause": f.id} | f.details
+            passed = verdict is Verdict.PASS
+            made.append(
+                Note("setting-harmless", *told) if passed else Note("setting-not-judged", *told)
+            )
     return made
 
 

@@ -126,7 +126,10 @@ def tcp_fallback(context: Context) -> Finding | None:
     fabric = context.site.fabric if context.site else None
     tls = facts.setting("UCX_TLS")
     if inside:
-        return degraded(f"ranks of one node talk over TCP{words_of(tls)}", inside[0], tls)
+        several = (context.ranks or 1) > 1 or facts.readings
+        known = several or any(each.scope for each in facts.endpoints)
+        name = degraded if known else finding  # a program of its own can have its peer elsewhere
+        return name(f"ranks of one node talk over TCP{words_of(tls)}", inside[0], tls)
     if fabric and fabric.provider in ("tcp", "sockets"):
         return None
     if across and fabric:
