@@ -215,7 +215,7 @@ def provider(context: Context) -> Finding | None:
             return degraded(f"provider {seen['provider']}{but}", seen)
     refused = facts.first("ofi.no-provider")
     if refused and not facts.first("ofi.provider"):
-        return failure(refused["text"], refused, effect=Verdict.DEGRADED)
+        return failure(refused["text"], refused, effect=Verdict.DEGRADED, certain=False)
     return None
 
 
