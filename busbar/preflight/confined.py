@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from busbar.errors import BusbarError
-from busbar.preflight.files import LARGEST
+from busbar.preflight.files import LARGEST, refused
 
 _SECONDS = 300
 _MOST_LISTING = 512 * 2**20
@@ -103,12 +103,7 @@ class Unprivileged:
             nobody = pwd.getpwnam("nobody")
             self._as = {"user": nobody.pw_uid, "group": nobody.pw_gid, "extra_groups": []}
             if not os.fstat(self._descriptor).st_mode & stat.S_IROTH:
-                raise BusbarError(
-                    f"not readable by others: root runs {tool} as nobody, as the image is not"
-                    " trusted",
-                    where=self._where,
-                    hint=f"run: chmod o+r {image}",
-                )
+                raise refused("not-by-others", self._where, tool=tool, image=image)
 
     def lines(self, *options: str) -> Iterator[str]:
         """Yield the lines that the tool prints; they are not kept in memory."""

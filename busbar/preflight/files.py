@@ -104,10 +104,8 @@ class Directory:
                     for entry in entries:
                         names.append(entry.name)
                         if len(names) > _MOST_NAMES:
-                            raise BusbarError(
-                                f"{path} has more than {_MOST_NAMES:,} entries",
-                                where=str(self._where),
-                            )
+                            what = {"path": path, "most": _MOST_NAMES}
+                            raise refused("too-many-entries", self._where, **what)
             finally:
                 os.close(directory)
         except OSError:
@@ -118,21 +116,20 @@ class Directory:
         where = f"{self._where}: {path}"
         # A device must not even be opened: that alone can have an effect.
         if self.kind(path) != "file":
-            raise BusbarError("not a regular file", where=where)
+            raise refused("not-a-file", where)
         with file_error("cannot be read", where), self._parent(path) as (at, name):
             stream = os.fdopen(os.open(name, _READ, dir_fd=at), "rb")
         status = os.fstat(stream.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST:
             stream.close()
-            raise not_readable(where)
+            raise refused("not-readable", where, most=LARGEST >> 30)
         return stream
 
 
-def not_readable(where: str) -> BusbarError:
-    """Return the error for a file that is not opened."""
-    return BusbarError(
-        f"is not a regular file of at most {LARGEST >> 30} GiB", where=where, hint="remove it"
-    )
+def refused(which: str, where: object, /, **facts: object) -> BusbarError:
+    """Return an error of ``tables.yaml``, with its facts."""
+    what, hint = (text.format(**facts) for text in (*TABLES["refusals"][which], "")[:2])
+    return BusbarError(what, where=str(where), hint=hint)
 
 
 def _kind(mode: int) -> str:

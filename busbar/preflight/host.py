@@ -7,9 +7,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from busbar.errors import BusbarError
 from busbar.preflight import elf
-from busbar.preflight.files import TABLES, Directory, Files
+from busbar.preflight.files import TABLES, Directory, Files, refused
 from busbar.preflight.loader import View
 from busbar.site.model import Site
 from busbar.slurm.steps import mpi_types
@@ -35,11 +34,7 @@ class Host:
 def gather(root: Path, site: Site) -> Host:
     """Read the facts of the host whose file system is at ``root``."""
     if not root.is_dir():
-        raise BusbarError(
-            "no such directory",
-            where=f"--host-root {root}",
-            hint="name the root directory of the file system of a compute node",
-        )
+        raise refused("no-host-root", f"--host-root {root}")
     files = Directory(root)
     view = View.of(files)
     return Host(

@@ -12,9 +12,8 @@ from functools import cached_property
 from io import BufferedReader
 from pathlib import PurePosixPath
 
-from busbar.errors import BusbarError
 from busbar.preflight import elf
-from busbar.preflight.files import ROOT, TABLES, Files
+from busbar.preflight.files import ROOT, TABLES, Files, refused
 
 _MAX_LINKS = 40  # the limit of the kernel
 _MAX_STEPS = 500
@@ -156,11 +155,11 @@ class View:
         if not self.kind(path):
             return ""
         if (file := self.find(path)) is None:
-            raise BusbarError("not a regular file", where=str(path))
+            raise refused("not-a-file", path)
         with file.open() as stream:
             data = stream.read(_MOST_TEXT + 1)
         if len(data) > _MOST_TEXT:
-            raise BusbarError("has more than 1 MiB of text", where=str(path))
+            raise refused("too-much-text", path)
         return data.decode(errors="replace")
 
     @cached_property
@@ -168,11 +167,8 @@ class View:
         """The search path: LD_LIBRARY_PATH, /etc/ld.so.conf, the defaults."""
         places = dict.fromkeys((*self.library_path, *configured(self), *TABLES["loader"]))
         if len(places) > _MAX_DIRECTORIES:
-            raise BusbarError(
-                f"the loader would search more than {_MAX_DIRECTORIES} directories",
-                where="LD_LIBRARY_PATH and /etc/ld.so.conf of the image",
-                hint="remove directories",
-            )
+            where = "LD_LIBRARY_PATH and /etc/ld.so.conf of the image"
+            raise refused("too-many-directories", where, most=_MAX_DIRECTORIES)
         # The loader takes a relative directory from wherever the program starts.
         return tuple(PurePosixPath(place) for place in places if place.startswith("/"))
 
@@ -210,9 +206,7 @@ class View:
                 library = self._needed(name, rpath, _expand(facts.runpath, user.path))
                 libraries[name] = library
                 if len(libraries) > _MAX_LIBRARIES:
-                    raise BusbarError(
-                        f"loads more than {_MAX_LIBRARIES} libraries", where=str(root.path)
-                    )
+                    raise refused("too-many-libraries", root.path, most=_MAX_LIBRARIES)
                 if library:
                     queue.append((library, rpath))
         return libraries
@@ -261,11 +255,8 @@ def configured(view: View) -> list[str]:
             lines = [(file.parent, text) for file in new for text in view.text(file).split("\n")]
             pending += reversed(lines)
         if len(read) > _MAX_INCLUDES or len(directories) > _MAX_DIRECTORIES:
-            raise BusbarError(
-                f"names more than {_MAX_DIRECTORIES} directories or {_MAX_INCLUDES} files",
-                where="/etc/ld.so.conf",
-                hint="remove some",
-            )
+            most = {"directories": _MAX_DIRECTORIES, "files": _MAX_INCLUDES}
+            raise refused("too-many-includes", "/etc/ld.so.conf", **most)
     return list(directories)
 
 

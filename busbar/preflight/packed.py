@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
-from busbar.errors import BusbarError
 from busbar.preflight.confined import Unprivileged
-from busbar.preflight.files import LARGEST, ROOT, Directory, Files, not_readable
+from busbar.preflight.files import LARGEST, ROOT, Directory, Files, refused
 
 _PAGE = 4096  # a SIF aligns its file system to this
 _SQUASHFS = b"hsqs"
@@ -54,13 +53,9 @@ class Sif:
             self._links[path] = target
         # Old releases of unsquashfs write through a link that has the name of a directory.
         if path in self._kinds or not {".", "..", ""}.isdisjoint(path.split("/")[1:]):
-            raise BusbarError(
-                f"has two entries {path!r}, or one that leads out of its directory",
-                where=self._where,
-                hint="do not use this image",
-            )
+            raise refused("two-entries", self._where, path=path)
         if len(self._kinds) > _MOST_ENTRIES:
-            raise BusbarError(f"has more than {_MOST_ENTRIES:,} files", where=self._where)
+            raise refused("too-many-files", self._where, most=_MOST_ENTRIES)
         parent, _, name = path.rpartition("/")
         self._names.setdefault(parent or "/", []).append(name)
         self._kinds[path] = kind
@@ -80,13 +75,10 @@ class Sif:
         name = str(path)
         size = self._sizes.get(name, LARGEST + 1)
         if size > LARGEST:
-            raise not_readable(f"{self._where}: {path}")
+            raise refused("not-readable", f"{self._where}: {path}", most=LARGEST >> 30)
         if name not in self._extracted:
             if sum(self._sizes[each] for each in self._extracted) + size > _MOST_EXTRACTED:
-                raise BusbarError(
-                    f"needs more than {_MOST_EXTRACTED >> 30} GiB of libraries to be read",
-                    where=self._where,
-                )
+                raise refused("too-much-to-read", self._where, most=_MOST_EXTRACTED >> 30)
             self._extracted[name] = self._extract(name)
         return open(f"/proc/self/fd/{self._extracted[name]}", "rb")
 
@@ -129,12 +121,7 @@ def _offset(image: Path) -> int:
             stream.seek(offset)
             if stream.read(4) == _SQUASHFS:
                 return offset
-    raise BusbarError(
-        "not a SIF with a squashfs partition",
-        where=str(image),
-        hint="give a SIF or a sandbox; to convert an archive: apptainer build image.sif"
-        f" oci-archive:{image} (docker-archive: if docker save wrote it)",
-    )
+    raise refused("no-sif", image, image=image)
 
 
 def open_image(path: Path) -> Files:
@@ -142,22 +129,12 @@ def open_image(path: Path) -> Files:
     if path.is_file():
         return Sif(path)
     if not path.is_dir():
-        raise BusbarError(
-            "no such file or directory",
-            where=re.sub(r"^(\w+:)/", r"\1//", str(path)),  # Path keeps one slash of docker://
-            hint="give a SIF or a sandbox; to make a SIF: apptainer pull image.sif docker://NAME,"
-            " or of an image that Docker has: apptainer build image.sif docker-daemon:NAME",
-        )
+        where = re.sub(r"^(\w+:)/", r"\1//", str(path))  # Path keeps one slash of docker://
+        raise refused("no-image", where)
     files = Directory(path)
     if files.kind(ROOT / "oci-layout"):
-        raise BusbarError(
-            "is an OCI image; preflight reads a SIF or a sandbox",
-            where=str(path),
-            hint=f"convert it: apptainer build image.sif oci:{path}",
-        )
+        raise refused("oci-image", path, image=path)
     kinds = [files.kind(ROOT / name) for name in ("usr", "lib", "bin", "opt")]
     if "directory" not in kinds:
-        raise BusbarError(
-            "not a root file system", where=str(path), hint="give a SIF or a sandbox"
-        )
+        raise refused("no-root", path)
     return files

@@ -18,7 +18,7 @@ from busbar.boundary import refuse_unsafe
 from busbar.errors import BusbarError
 from busbar.parse.numbers import load_json
 from busbar.preflight import elf
-from busbar.preflight.files import TABLES, Files
+from busbar.preflight.files import TABLES, Files, refused
 from busbar.preflight.host import Host
 from busbar.preflight.loader import ContainerFile, Mount, View
 from busbar.preflight.model import Fingerprint, LaunchLine
@@ -143,16 +143,13 @@ def make_plan(  # noqa: PLR0917 - each is a part of the plan
 def _injected(host: Host, directories: Sequence[str]) -> tuple[Mount, ...]:
     for directory in directories:
         refuse_unsafe(directory, "--inject")
+        where = f"--inject {directory}"
         if not directory.startswith("/"):
-            raise BusbarError("must be an absolute path", where=f"--inject {directory}")
+            raise refused("relative", where)
         if host.view.kind(PurePosixPath(directory)) != "directory":
-            raise BusbarError("not a directory on the host", where=f"--inject {directory}")
+            raise refused("no-directory", where)
         if "libc.so.6" in host.view.names(PurePosixPath(directory)):
-            raise BusbarError(
-                "contains libc.so.6; an image must use its own C library",
-                where=f"--inject {directory}",
-                hint="give a directory of MPI or fabric libraries; their dependencies are added",
-            )
+            raise refused("c-library", where)
     return tuple(
         Mount(PurePosixPath(f"/host/{n}"), PurePosixPath(directory), "injected")
         for n, directory in enumerate(directories)
@@ -162,13 +159,9 @@ def _injected(host: Host, directories: Sequence[str]) -> tuple[Mount, ...]:
 def _program(view: View, program: str) -> ContainerFile:
     file = view.find(PurePosixPath(program))
     if not file:
-        raise BusbarError("not in the image", where=f"--program {program}")
+        raise refused("no-program", f"--program {program}")
     if elf.read(file) is None:
-        raise BusbarError(
-            "not a dynamically linked program",
-            where=f"--program {program}",
-            hint="give the binary that a script starts; a static one needs no preflight",
-        )
+        raise refused("static-program", f"--program {program}")
     return file
 
 
@@ -286,10 +279,8 @@ def image_variables(view: View) -> dict[str, str]:
                 before = values.get(variable) or use["default"] or ""
                 value = value.replace(use.group(), before)
             if len(value) > LONGEST_VALUE:
-                raise BusbarError(
-                    f"{variable[:80]} has more than {LONGEST_VALUE} characters",
-                    where=str(_ENV / name),
-                )
+                facts = {"name": variable[:80], "most": LONGEST_VALUE}
+                raise refused("too-long-value", _ENV / name, **facts)
             values[variable] = value
     return values
 
