@@ -42,9 +42,7 @@ from busbar.words import grouped
 #           && python -m tests.bench.drifts DIR; for fewer false alarms than steps have
 #   method  part of the method, with the sources above
 WINDOWS = (12, 26)  # years: weeks that a line is laid through
-FELLOWS = (
-    5  # years: series of other nodes and of the node itself whose median slope is that of all
-)
+FELLOWS = 5  # years: series of all nodes, with its own, whose median slope is that of all
 _WEEK = 7  # method: nights
 _FEWEST_NIGHTS = 3  # years: nights of a week that has a median
 _KNOWN = 0.7  # years: share of the weeks that must have one

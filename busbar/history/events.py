@@ -20,21 +20,13 @@ from busbar.history.statistic import Noise, common_noise
 from busbar.history.steps import changes_of
 from busbar.words import grouped
 
-_KINDS = (
-    (
-        re.compile(r"^(?:lock_hash|image|image_digest|commit|nodes)$"),
-        0.5,
-    ),  # other facts say what is in them
-    (
-        re.compile(
-            r"(?i)^link\.|fabric|uc[xc]|[nr]ccl|mpi|ofi|rdma|efa|cxi|driver|firmware|cuda|rocm"
-        ),
-        1.0,
-    ),
-    (re.compile(r"^env\.|^kernel|^lane|^delivery"), 0.9),
-    (re.compile(r"^lock\."), 0.7),
-    (re.compile(r""), 0.6),
-)
+_KINDS = {
+    r"^(?:lock_hash|image|image_digest|commit|nodes)$": 0.5,  # other facts say what is in them
+    r"(?i)^link\.|fabric|uc[xc]|[nr]ccl|mpi|ofi|rdma|efa|cxi|driver|firmware|cuda|rocm": 1.0,
+    r"^env\.|^kernel|^lane|^delivery": 0.9,
+    r"^lock\.": 0.7,
+    "": 0.6,
+}
 _NIGHTS = 60
 """How far before and after the event a fact is followed."""
 _NIGHT_S = 86400
@@ -123,7 +115,7 @@ def _difference(name: str, moved: Sequence[_Facts], others: Sequence[_Facts]) ->
     where = (len(changed) + 1) / (len(changed) + len(elsewhere) + 1)
     when = fmean(max(0.0, 1 - fact.distance / (_LATE + 1)) for fact in changed)
     rarely = 1 / fmean(fact.changes for fact in changed)
-    kind = next(weight for pattern, weight in _KINDS if pattern.search(name))
+    kind = next(weight for pattern, weight in _KINDS.items() if re.search(pattern, name))
     reason = f"changed for {len(changed)} of {len(moved)} series that moved"
     if others:
         reason += f" and {len(elsewhere)} of {len(others)} that did not"

@@ -98,9 +98,7 @@ _COMMON_CORRELATION = 0.1  # years: least correlation of a site that is one
 _COMMON_MIDDLE = 0.015  # years: share of nights between 3 and _FAR deviations of heavy noise
 _COMMON_FAR = 0.003  # years: share of slow nights of a site that has some
 _WEEKS = 6  # method: weeks of a baseline that can show a weekly pattern
-_WEEKLY_F = (
-    6.0  # normal: F of the weekdays (6, over 35): 1 in 10,000 series without a week has more
-)
+_WEEKLY_F = 6.0  # normal: F of the weekdays (6, over 35): more in 1 of 10,000 without a week
 
 Array = NDArray[np.float64]
 
