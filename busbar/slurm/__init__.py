@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""The client of Slurm: nodes, jobs, host lists, options, topology and locks."""
+"""The client of Slurm: nodes, jobs, host lists, options and topology."""
