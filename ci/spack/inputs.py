@@ -143,7 +143,7 @@ def _recipe_of(manifest: Manifest, package: str) -> list[Path]:
     for repository in manifest.repositories.values():
         directory = repository / "packages" / package.replace("-", "_")
         if (recipe := directory / _RECIPE).is_file():
-            texts = _texts(read_text(recipe, _MOST_BYTES), recipe)
+            texts = _texts(recipe.read_bytes(), recipe)
             found += [x for x in directory.rglob("*.py") if "__pycache__" not in x.parts]
             found += [
                 file
@@ -160,7 +160,7 @@ def _name_in(file: Path, directory: Path, text: str) -> bool:
 
 
 @lru_cache
-def _texts(recipe: str, path: Path) -> frozenset[str]:
+def _texts(recipe: bytes, path: Path) -> frozenset[str]:
     """Return the texts in a recipe, and the modules that it imports."""
     nodes = list(ast.walk(_parsed(recipe, path)))
     words = [x.value for x in nodes if isinstance(x, ast.Constant)]
@@ -168,14 +168,14 @@ def _texts(recipe: str, path: Path) -> frozenset[str]:
     return frozenset(word for word in words if word and isinstance(word, str))
 
 
-def _parsed(recipe: str, path: Path) -> ast.Module:
+def _parsed(recipe: bytes, path: Path) -> ast.Module:
     kinds = (SyntaxError, ValueError)
     with value_error("invalid Python: {}", path, "correct the recipe", kinds):
-        return ast.parse(recipe)
+        return ast.parse(recipe.decode())
 
 
 @lru_cache
-def _meaning(recipe: str, path: Path) -> bytes:
+def _meaning(recipe: bytes, path: Path) -> bytes:
     return json.dumps(_program(_parsed(recipe, path))).encode()
 
 
@@ -242,7 +242,7 @@ def assigned(path: Path) -> dict[str, str]:
 def _text(path: Path, *, hide_sums: bool = False) -> str:
     text = path.read_bytes()
     if path.suffix == ".py":
-        text = _meaning(read_text(path, _MOST_BYTES), path)
+        text = _meaning(text, path)
     if hide_sums:  # those of the sources, which are inputs themselves
         text = re.sub(rb"'[0-9a-f]{64}'", b"''", text)
     return hashlib.sha256(text).hexdigest()

@@ -457,6 +457,10 @@ def test_a_file_that_cannot_be_read_is_named(copy: Copy) -> None:
                 copy.problems()
             assert path.name in str(caught.value)
             assert named in str(caught.value)
+    with copy.kept(UCX) as path:
+        path.write_bytes(path.read_bytes().replace(b"SPDX", b"\xff", 1))
+        with pytest.raises(BusbarError, match=r"ucx/package\.py: invalid Python"):
+            copy.problems()
     with copy.kept(TABLE) as path:
         for text in ("", "[]", "stacks: {}\ngpus: {sm_90: {rocm: []}}", "stacks: 3"):
             path.write_text(f"{text}\n")
