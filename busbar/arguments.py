@@ -128,7 +128,11 @@ class Parser(argparse.ArgumentParser):
         if not unknown:
             found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            hint = self._meant(unknown[0]) if unknown[0].startswith("-") else ""
+            hint = "; quote the options of Slurm: --sbatch '--account=ops --qos=low'"
+            if unknown[0].startswith("-"):
+                hint = self._meant(unknown[0])
+            elif not any(word.startswith("--sbatch=") for word in self._words):
+                hint = ""
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
 
@@ -148,7 +152,7 @@ class Parser(argparse.ArgumentParser):
         found = [
             key
             for key, each in options.items()
-            if each.metavar == metavar or given in (each.choices or ())
+            if each.metavar == metavar or given in (each.choices or ()) or key == f"--{given}"
         ]
         if close := near(word, options):
             found.append(close)
@@ -157,14 +161,15 @@ class Parser(argparse.ArgumentParser):
                 rf".{{,30}}\b{re.escape(name.removesuffix('s'))}s?\b", re.IGNORECASE
             )
             found = [key for key, each in options.items() if begins.match(each.help or "")]
+        meant = " or ".join(map(repr, dict.fromkeys(found)))
+        hint = f"; did you mean {meant}?" if meant else ""
         if of_slurm and not close:
             joined = "=" if word.startswith("--") else " "
-            return f"; an option of Slurm is given as --sbatch '{word}{given and joined}{given}'"
+            hint += f"; an option of Slurm is given as --sbatch '{word}{given and joined}{given}'"
         places = [each.metavar for each in self._actions if not each.option_strings]
-        if (not close and metavar in places) or (not found and places):
+        if places and (metavar in places or not hint) and not close:
             return f"; {metavar if metavar in places else places[0]} is given without an option"
-        meant = " or ".join(map(repr, dict.fromkeys(found)))
-        return f"; did you mean {meant}?" if meant else ""
+        return hint
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
