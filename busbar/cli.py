@@ -176,7 +176,7 @@ def _extras() -> Iterator[None]:
 def _refuse_options_first(words: list[str]) -> None:
     """Raise ``BusbarError`` for options before the command that has them."""
     names = [word for word in words if word in commands.SUMMARIES]
-    if names and words[0].startswith("-"):
+    if names and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
         after = shlex.join([names[0], *(word for word in words if word != names[0])])
         raise BusbarError(f"{words[0]} is before the command", hint=f"write: busbar {after}")
 
