@@ -222,7 +222,7 @@ def test_a_link_is_accused_after_the_second_pass() -> None:
     assert {frozenset((one.a, one.b)) for one in first.suspects} == {frozenset(("n2", "n7"))}
     second = found([*rows, *measured(again(first), rate, noise)])
     assert ids(second) == [("link", "n2-n7")]
-    assert "each of 5 times, while both nodes reach" in second.accused[0].evidence
+    assert "in 5 readings, while both nodes reach" in second.accused[0].evidence
     # A link that was slow once, and then is well, is not accused and not suspected.
     well = found([*rows, *measured(again(first), slower({}), noise)])
     assert (well.accused, well.suspects) == ((), ())

@@ -72,7 +72,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     made = Cluster()
     monkeypatch.setattr(Step, "cluster", made, raising=False)
     monkeypatch.setattr(module, "PairStep", Step)
-    monkeypatch.setattr(module, "job_runs", lambda: True)
+    monkeypatch.setattr(module, "job_ended", lambda: "")
     monkeypatch.setattr(module, "answering", lambda nodes, _=0: set(nodes))
     return made
 

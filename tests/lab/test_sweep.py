@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -53,7 +54,7 @@ def test_a_sweep_that_was_ended_resumes_and_names_the_slow_node(
         sweep.signal(signal.SIGTERM)
         status, document = sweep.ended(30)
         # Slurm revokes the job at the same time.
-        assert document["stopped"] in ("SIGTERM ended the sweep", "the job has ended"), document
+        assert re.match("SIGTERM|(Slurm ended )?the job", document["stopped"]), document
         assert status == 143
         kept = {line for line in results(output) if '"ok"' in line}
         assert len(kept) >= 8

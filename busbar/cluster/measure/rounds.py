@@ -254,8 +254,8 @@ class Rounds:
                 self.stopped = "the time of the sweep is over"
             elif self.times.steps >= _MOST_STEPS:
                 self.stopped = f"{_MOST_STEPS} steps of Slurm ended early"
-            elif not job_runs():
-                self.stopped = "the job has ended"
+            elif ended := job_ended():
+                self.stopped = ended
             else:
                 self._start(nodes)
         return self._step
@@ -300,8 +300,8 @@ class Rounds:
 
         If the job has ended, that is why.
         """
-        if not job_runs():
-            self.stopped = "the job has ended"
+        if ended := job_ended():
+            self.stopped = ended
             return
         alive = answering(nodes) if alive is None else alive
         # Most nodes are silent for another reason; and a dead partner can end the ranks of a pair.
@@ -326,11 +326,14 @@ def _errors_of_slurm(log: Path) -> list[str]:
     return [line[:200] for line in lines if re.match(r"(?:srun|slurmstepd)\S*: error: ", line)]
 
 
-def job_runs() -> bool:
-    """Return whether Slurm runs the job of this process; wait for a controller that restarts."""
-    for _ in range(_LOOKS):
+def job_ended() -> str:
+    """Return how the job of this process ended in Slurm's words; empty while it runs.
+
+    Wait for a controller that restarts, and for a job that is ending.
+    """
+    for look in range(_LOOKS):
         end = Slurm().job_end(os.environ.get("SLURM_JOB_ID", ""))
-        if end:
-            return end.state == "RUNNING"
+        if end and (end.state != "COMPLETING" or look > 1):
+            return "" if end.state == "RUNNING" else end.problem or "the job has ended"
         time.sleep(_LOOK_S)
-    return False
+    return "the job has ended"

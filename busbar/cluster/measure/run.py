@@ -94,7 +94,10 @@ class SweepOutcome:
         """The nodes that nobody accuses and that are slow at times, with several partners."""
         accused = self.analysis.accused if self.analysis else ()
         known = {node for one in accused for node in one.nodes}
-        measured = [row for row in self.rows if row.gb_per_s]
+        sizes = Counter(row.round for row in self.rows)
+        # In rounds of few, suspects are measured more often than others, and across leaves.
+        full = {number for number, pairs in sizes.items() if pairs * 2 >= max(sizes.values())}
+        measured = [row for row in self.rows if row.gb_per_s and row.round in full]
         # In rounds that cross leaves all pairs may be slower, as they share uplinks.
         keys = ((row, key) for row in measured for key in (row.nic, (row.nic, row.round)))
         rates = grouped((key, row.gb_per_s or 0) for row, key in keys)
