@@ -25,8 +25,9 @@ RECORDED = (
 )
 MAY_PASS = {"link-down", "hcoll-unusable", "rccl-host-setting", "nccl-version-mismatch"}
 """Causes that explain a bad run, and end none."""
-NOTICES = ("reset by remote peer", "): 154,", "): 45,", "Hello world from")
-"""What a run that measured survives: a peer that goes first, Xids that follow, another program."""
+NOTICES = ("reset by remote peer", "): 154,", "): 45,", "Hello world from", '  File "')
+"""What a run that measured survives: a peer that goes first, Xids that follow, another program.
+A frame without its exception names no end."""
 AFTER = read_table(Path(__file__).with_name("after_a_pass.yaml"))
 
 
