@@ -20,6 +20,7 @@ from busbar.cluster.sweep.ports import port_faults
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, read_results
 from busbar.parse.port_counters import counter_of, growth, parse_counters
 from busbar.slurm.topology import SwitchTopology
+from tests.cases import cases
 
 NODES = [f"n{number}" for number in range(1, 9)]
 IB = "/sys/class/infiniband/mlx5_{}/ports/{}/{}"
@@ -65,7 +66,7 @@ def test_growth_is_what_came_since_and_a_reset_counts_from_zero() -> None:
 QUIET = {node: {LOST: 20} for node in NODES}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("grown", "expected"),
     [
         ({"n1": {DOWN: 1}}, [("n1/mlx5_0", "flap", "")]),

@@ -21,7 +21,7 @@ from busbar.explain import Source, explain
 from busbar.explain.catalog import CAUSES
 from busbar.site import load
 from busbar.verdict import Verdict
-from tests.cases import some
+from tests.cases import cases, some
 
 DATA = Path(__file__).resolve().parents[1] / "data"
 BAND = Expectation(limit=100, low=50, typical=60, high=70)
@@ -172,7 +172,7 @@ def verdict_of_waiting(
 BURST = QUIET | {"own": 1.8, "others": 0.2, "waiting": 0.2, "wait": 0.1, "node_others": 0.2}
 
 
-@pytest.mark.parametrize(
+@cases(
     ("value", "waited", "record", "expected"),
     [
         # In a worse part of the run than the mean says.
@@ -531,7 +531,7 @@ def test_collectives_beside_a_copying_process(path: Path) -> None:
 LOGS = sorted(path for path in DATA.glob("h200x4/*.log") if "synthetic" not in path.name)
 
 
-@pytest.mark.parametrize("path", some(LOGS, 2), ids=lambda path: path.stem)
+@cases("path", some(LOGS, 2))
 def test_a_busy_node_never_makes_a_run_better_than_unknown(path: Path) -> None:
     """Nor does it hide what a log shows, or touch a run that passes, fails or is impossible."""
     text = path.read_text()

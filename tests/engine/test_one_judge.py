@@ -24,7 +24,7 @@ from busbar.explain import Source, explain
 from busbar.explain.core import explain_output
 from busbar.explain.rulebook import PATTERNS
 from busbar.site.model import Site
-from tests.cases import some
+from tests.cases import cases, some
 
 from ..explain.test_labels import DATA, LABELS, neutral
 from ..reframe.conftest import bands_found_once  # noqa: F401 - a fixture
@@ -137,10 +137,7 @@ def test_a_pair_of_an_unknown_partition_has_the_limit_of_the_fastest() -> None:
 
 
 # What ucx_perftest and fabtests print is read by the check alone.
-@pytest.mark.parametrize(
-    "name",
-    [n for n in KINDS if not n.startswith("fabric_")],
-)
+@cases("name", [n for n in KINDS if not n.startswith("fabric_")])
 def test_the_record_of_each_check(name: str) -> None:
     kind = KINDS[name]
     expected = by_check(kind.run, kind.launch, kind.text)

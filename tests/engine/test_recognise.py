@@ -12,6 +12,7 @@ from busbar.engine.collect import collect
 from busbar.engine.identify import recognise_site
 from busbar.explain import Source
 from busbar.explain.rulebook import PATTERNS
+from tests.cases import cases
 
 from .test_one_judge import GIB, table
 
@@ -26,7 +27,7 @@ def recognised(model_of: str, ranks: int, nodes: int) -> str | None:
     return found.name if found else None
 
 
-@pytest.mark.parametrize(
+@cases(
     ("model_of", "ranks", "nodes", "name"),
     [
         ("h200x4", 4, 1, "h200x4"),

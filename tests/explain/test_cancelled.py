@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 from .outputs import nccl_table, run
 
@@ -55,7 +54,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@cases("name", CASES)
 def test_a_cancelled_job(name: str) -> None:
     text, verdict, cause = CASES[name]
     found = run(text, site="h200x4")

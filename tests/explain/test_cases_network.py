@@ -5,11 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from busbar.explain import Source, explain
 from busbar.site import load
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 from .outputs import ids, nccl_table, run
 
@@ -92,8 +91,8 @@ TABLE_16 = nccl_table(
 )
 
 
-@pytest.mark.parametrize("new", [False, True])
-@pytest.mark.parametrize(
+@cases("new", [False, True])
+@cases(
     ("log", "cause"),
     [
         ({"provider": "efa", "nics": 4}, None),

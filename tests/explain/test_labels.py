@@ -12,6 +12,7 @@ import pytest
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
+from tests.cases import cases
 from tests.files import read_table
 
 from .outputs import load
@@ -75,7 +76,7 @@ def explained(label: dict[str, Any], **options: Any) -> Explanation:
     return found
 
 
-@pytest.mark.parametrize("label", LABELS, ids=lambda label: label["file"])
+@cases("label", LABELS)
 def test_recorded_run(label: dict[str, Any]) -> None:
     found = explained(label)
     causes = {cause.id for cause in found.causes}

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.explain import Explanation, Source, explain
+from tests.cases import cases
 
 from .outputs import BANNER, ids, nccl_table, run, steps
 
@@ -52,8 +53,8 @@ def _nul(data: bytes) -> bytes:
     return b"\0" * 100 + data.replace(b"NCCL", b"NC\0CL").replace(b"pml", b"p\0ml")
 
 
-@pytest.mark.parametrize("file", FAULTY)
-@pytest.mark.parametrize(
+@cases("file", FAULTY)
+@cases(
     "change",
     [
         lambda data: data.replace(b"\n", b"\r\n"),
@@ -65,17 +66,6 @@ def _nul(data: bytes) -> bytes:
         lambda data: data.rstrip(b"\n").rsplit(b"\n", 1)[0] + b"\n",
         lambda data: data.rstrip(b"\n"),
         lambda data: b"\xff\xfe\x80 garbage\n" + data + b"\n\xc3\x28\n",
-    ],
-    ids=[
-        "crlf",
-        "colour",
-        "srun-l",
-        "tag-output",
-        "nul",
-        "gzip",
-        "no-last-line",
-        "no-newline",
-        "bytes",
     ],
 )
 def test_the_same_whatever_wraps_it(file: str, change: Callable[[bytes], bytes]) -> None:
@@ -264,8 +254,8 @@ def test_fuzz_events(kind: str, values: dict[str, object]) -> None:
     )
 
 
-@pytest.mark.parametrize("digits", [19, 400, 5000, 60_000])
-@pytest.mark.parametrize(
+@cases("digits", [19, 400, 5000, 60_000])
+@cases(
     "line",
     [
         "{0} {0}.5",

@@ -21,6 +21,7 @@ from busbar import cli
 from busbar.gate import run as run_module
 from busbar.gate.run import GateOptions, run
 from busbar.verdict import Verdict
+from tests.cases import some
 
 from .node import Node
 from .test_copies import measured, of
@@ -136,7 +137,7 @@ def in_children(names: Iterable[str]) -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize("name", in_children(BROKEN))
+@pytest.mark.parametrize("name", in_children(some(BROKEN, 2)))
 def test_a_broken_gate_drains_nobody(
     node: Node, monkeypatch: pytest.MonkeyPatch, in_process: None, name: str
 ) -> None:

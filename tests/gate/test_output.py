@@ -29,6 +29,7 @@ from busbar.gate.slurm import SlurmContext, drain_node, from_environment, resume
 from busbar.site.load import load
 from busbar.terminal import stdout
 from busbar.verdict import Verdict
+from tests.cases import cases
 
 from .node import SITE, Node
 
@@ -49,8 +50,8 @@ def enforced(finding: GateFinding) -> GateRow:
     return replace(row, severity="critical", mode="enforce", drains=True)
 
 
-@pytest.mark.parametrize("value", ["x" * 900, "ä\n\x1b[31m\"'`$(reboot)\\|", "a: b vs c"])
-@pytest.mark.parametrize("check", CHECKS)
+@cases("value", ["x" * 900, "ä\n\x1b[31m\"'`$(reboot)\\|", "a: b vs c"])
+@cases("check", CHECKS)
 def test_every_reason_fits_into_slurm_and_is_recognised(check: str, value: str) -> None:
     fault = enforced(GateFinding(check, Verdict.FAILED, "/a b", value[:200], "1", remedy=value))
     reason = reason_of([fault, fault])
@@ -100,7 +101,7 @@ def test_the_site_decides_what_a_fault_does(rule: Rule, drains: bool) -> None:
     assert bool(result(DOWN, rules=Rules(checks={"nic_state": rule})).reason) == drains
 
 
-@pytest.mark.parametrize(
+@cases(
     ("key", "words"),
     [
         ("checks: {pcie_link: {mode: enforce}}", "site.yaml:20: gate: checks.pcie_link cannot be"),

@@ -18,6 +18,7 @@ from busbar.gate.slurm import SlurmContext
 from busbar.gate.state import Stated, judge_state
 from busbar.parse.machine.nvidia_xml import parse_report
 from busbar.verdict import Verdict
+from tests.cases import some
 
 from .node import NVLINK, Node, gpu, report
 
@@ -125,7 +126,7 @@ FAULTS: dict[str, tuple[Change, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("name", some(FAULTS, 2))
 def test_a_fault_drains_and_names_itself(node: Node, name: str) -> None:
     change, reason = FAULTS[name]
     change(node)
@@ -200,7 +201,7 @@ NO_FAULTS: dict[str, Change] = {
 }
 
 
-@pytest.mark.parametrize("name", NO_FAULTS)
+@pytest.mark.parametrize("name", some(NO_FAULTS, 2))
 def test_what_is_no_certain_fault_drains_nobody(node: Node, name: str) -> None:
     NO_FAULTS[name](node)
     result = run(node.options())

@@ -33,6 +33,7 @@ def _cannot() -> str:
     return ""
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let two processes share the lab: one has the images, and what looks at the whole machine."""
     for item in filter(lambda item: item.get_closest_marker("lab"), items):

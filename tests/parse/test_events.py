@@ -18,6 +18,7 @@ from busbar.parse.events import (
     Start,
     parse,
 )
+from tests.cases import cases
 
 RATE = '{"event": "reading", "metric": "bandwidth", "bytes": 8, "wrong": 0, "gb_per_s": 1}'
 
@@ -71,7 +72,7 @@ def test_keys_of_a_newer_program_are_ignored() -> None:
     assert parse(RATE.replace("}", ', "new": [1]}')) == parse(RATE)
 
 
-@pytest.mark.parametrize(
+@cases(
     ("line", "says", "cut"),
     [
         (RATE[:40], "Unterminated string", True),

@@ -62,7 +62,7 @@ def test_real(text: str, value: float | None) -> None:
     assert numbers.real(text) == value
 
 
-@pytest.mark.parametrize(
+@cases(
     "text",
     [
         *("[" * 100_000, '{"a":' * 10**6, "1" * 40, "9" * 10**6, "[1e400]", "-1e400", "", "\x00"),
@@ -76,9 +76,7 @@ def test_json(text: str | bytes) -> None:
     assert read[:4] == [1.5e300, "x", -(2**63), 2**64 - 1]
 
 
-@pytest.mark.parametrize(
-    "value", [None, True, [], {}, "x", 1.5, math.inf, math.nan, 10**18, "1e3"]
-)
+@cases("value", [None, True, [], {}, "x", 1.5, math.inf, math.nan, 10**18, "1e3"])
 def test_values_of_json(value: object) -> None:
     with pytest.raises(ValueError, match="not a whole number"):
         numbers.json_whole(value)

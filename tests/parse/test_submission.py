@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-import pytest
-
 from busbar.parse.submission import no_space, not_run
+from tests.cases import cases
 
 
 def spawned(command: str, stderr: str, code: int = 1) -> str:
@@ -17,7 +16,7 @@ def spawned(command: str, stderr: str, code: int = 1) -> str:
     )
 
 
-@pytest.mark.parametrize(
+@cases(
     ("message", "words"),
     [
         (

@@ -20,6 +20,7 @@ from busbar.errors import BusbarError
 from busbar.preflight import elf
 from busbar.preflight.files import Directory
 from busbar.preflight.loader import View, configured, version_faults
+from tests.cases import cases
 
 # The number of inputs; .ci/nightly tries more.
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "100"))
@@ -138,7 +139,7 @@ def test_a_loop_of_versions_ends_in_time() -> None:
     assert time.process_time() - start < 20
 
 
-@pytest.mark.parametrize(
+@cases(
     "name",
     [
         *(b"sub/libx.so", b"/libx.so", b"../../etc/passwd", b"//libx.so", b"x" * 300, b"."),

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.cases import some
+from tests.cases import cases, some
 
 from .altered import HEALTHY, Altered, alterations, brief
 from .test_minimum import verdict
@@ -86,7 +86,7 @@ def test_there_are_enough_of_them() -> None:
     assert len(counted) > 300
 
 
-@pytest.mark.parametrize("name", [n for n, k in HEALTHY.items() if "cuda_ipc" in k.text])
+@cases("name", [n for n, k in HEALTHY.items() if "cuda_ipc" in k.text])
 def test_each_endpoint_goes_by_a_fast_way(name: str, tmp_path: Path) -> None:
     """One that is slow among others that are not."""
     kind = HEALTHY[name]
@@ -96,8 +96,8 @@ def test_each_endpoint_goes_by_a_fast_way(name: str, tmp_path: Path) -> None:
     assert verdict(kind, f"{line}\n{brief(kind.text)}", tmp_path).is_problem
 
 
-@pytest.mark.parametrize("units", ["GB/s", "MiB/s", "Gb/s", "KB/s"])
-@pytest.mark.parametrize("name", ["osu_bw", "osu_bibw", "pt2pt_pairs", "fabric_ucx_gpu"])
+@cases("units", ["GB/s", "MiB/s", "Gb/s", "KB/s"])
+@cases("name", ["osu_bw", "osu_bibw", "pt2pt_pairs", "fabric_ucx_gpu"])
 def test_other_units_are_refused(name: str, units: str, tmp_path: Path) -> None:
     kind = HEALTHY[name]
     assert verdict(kind, kind.text.replace("MB/s", units), tmp_path).is_problem

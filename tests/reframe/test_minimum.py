@@ -12,8 +12,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
 from busbar.engine import assertions, verdicts
 from busbar.engine.collect import show
 from busbar.engine.judge import judge
@@ -21,6 +19,7 @@ from busbar.engine.reading import Reading
 from busbar.engine.verdicts import Expect, Judged
 from busbar.tools.nccl_tests import rccl as mode
 from busbar.verdict import Verdict, combined
+from tests.cases import cases
 from tests.files import read_table
 
 from .faults import Kind
@@ -59,14 +58,13 @@ def once(cases: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     return [*{(id(KINDS[name]), what): (name, what) for name, what in cases}.values()]
 
 
-@pytest.mark.parametrize("name", [name for name, _ in once((name, "") for name in KINDS)])
+@cases("name", [name for name, _ in once((name, "") for name in KINDS)])
 def test_the_record_is_healthy(name, tmp_path):
     assert not verdict(KINDS[name], KINDS[name].text, tmp_path).is_problem
 
 
-@pytest.mark.parametrize(
-    ("name", "assertion"),
-    once((name, each) for name, asked in MINIMUM.items() for each in asked),
+@cases(
+    ("name", "assertion"), once((name, each) for name, asked in MINIMUM.items() for each in asked)
 )
 def test_only_this_assertion_notices(name, assertion, monkeypatch, tmp_path):
     kind = KINDS[name]

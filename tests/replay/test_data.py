@@ -6,9 +6,8 @@ from __future__ import annotations
 import fnmatch
 from pathlib import Path
 
-import pytest
-
 from busbar import site as sites
+from tests.cases import cases
 from tests.files import read_table
 
 HERE = Path(__file__).parent
@@ -50,7 +49,7 @@ def test_every_record_is_read():
     assert sorted(r for r in RECORDS - REPLAYED if not read_elsewhere(r)) == []
 
 
-@pytest.mark.parametrize("entry", ELSEWHERE, ids=lambda entry: entry["files"])
+@cases("entry", ELSEWHERE)
 def test_no_entry_of_the_table_is_stale(entry):
     assert fnmatch.filter(RECORDS - REPLAYED, entry["files"])
 

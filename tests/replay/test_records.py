@@ -6,14 +6,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-import pytest
-
 from busbar import site as sites
 from busbar.engine.collect import show
 from busbar.engine.judge import judge
 from busbar.engine.launch import BenchLaunch, powers
 from busbar.engine.run import Run
 from busbar.verdict import Verdict, combined
+from tests.cases import cases
 
 SITE = sites.load("h200x4")
 PAIR = BenchLaunch(
@@ -55,7 +54,7 @@ def judged(path, launch):
     return combined(result.verdict for result in judge("check", RUN, launch, shown).results)
 
 
-@pytest.mark.parametrize("name", OSU)
+@cases("name", OSU)
 def test_osu_bw(data, name):
     path = data / "h200x4" / f"osu_bw_{name}.log"
     rows = re.findall(r"^(\d+) +[\d.]+$", path.read_text(errors="replace"), re.MULTILINE)
@@ -63,7 +62,7 @@ def test_osu_bw(data, name):
     assert judged(path, launch) is OSU[name]
 
 
-@pytest.mark.parametrize("name", NCCL)
+@cases("name", NCCL)
 def test_all_reduce(data, name):
     assert judged(data / "h200x4" / f"nccl_{name}.log", ALL_REDUCE) is NCCL[name]
 

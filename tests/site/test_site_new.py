@@ -8,11 +8,11 @@ from pathlib import Path
 from busbar import site as sites
 from busbar.detect.write import REFRAME_FILE
 from busbar.expect.lint import lint
-from tests.cases import cases
+from tests.cases import cases, some
 from tests.said import Command
 
 
-@cases("like", sites.names())
+@cases("like", some(sites.names(), 3))
 def test_a_site_like_another_is_clean(like: str, tmp_path: Path, busbar: Command) -> None:
     directory = tmp_path / "mine"
     said = busbar(f"site detect --like {like} --output", directory)

@@ -11,6 +11,7 @@ import pytest
 from busbar.slurm.jobs import JobEnd, parse_end
 from busbar.slurm.nodes import parse_hardware, parse_nodes
 from busbar.slurm.topology import leaf_switches_in, read_topology
+from tests.cases import cases
 from tests.said import Command
 
 RELEASES = ("24.11.5", "26.05.5")
@@ -80,8 +81,8 @@ def test_json_of_scontrol_is_read(busbar: Command, data: Path, release: str, wor
     assert words in said.out
 
 
-@pytest.mark.parametrize("release", ["22.05", "25.05"])
-@pytest.mark.parametrize(
+@cases("release", ["22.05", "25.05"])
+@cases(
     ("state", "words"),
     [
         ("FAILED", "failed: JobId=71 JobState=FAILED NodeList=n[1-2] Signal=KILL"),
