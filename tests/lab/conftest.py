@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -31,14 +30,6 @@ def _cannot() -> str:
     if subprocess.run(probe, capture_output=True, check=False).returncode:
         return "this machine allows no namespaces"
     return ""
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let two processes share the lab: one has the images, and what looks at the whole machine."""
-    for item in filter(lambda item: item.get_closest_marker("lab"), items):
-        first = re.search("image|containers|test_lab", item.path.name)
-        item.add_marker(pytest.mark.xdist_group("images" if first else "clusters"))
 
 
 @pytest.fixture(autouse=True)
