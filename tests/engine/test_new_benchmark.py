@@ -106,7 +106,6 @@ def test_it_is_run_judged_and_explained(
     assert ("copybench-no-memory" in causes) == (mode == "refused"), causes
 
 
-@pytest.mark.run
 def test_its_message_is_explained(tree: Path, tmp_path: Path) -> None:
     log = tmp_path / "job.out"
     log.write_text("copybench 0.1\ncopybench: no memory for 1048576 bytes\nexit_status=1\n")
@@ -143,7 +142,6 @@ for part in sys.argv[3:]:
 """
 
 
-@pytest.mark.run
 def test_a_missing_part_is_named(tree: Path) -> None:
     here = tree / "busbar/tools/copybench"
     (tree / "without.py").write_text(WITHOUT)
