@@ -46,7 +46,7 @@ environments() { # [--derived | --solved] [ENV...]: writes the manifests of thes
 
 derive() { # ENV...: writes locks for other systems from those for Debian 12
     (($#)) || return 0
-    environments >/dev/null # it reads those for Debian 12
+    "${locks[@]}" manifests >/dev/null # it reads those for Debian 12
     spack_for site/_stacks/host python ci/spack/rehash.py "${@/#/site/_stacks/}" && "${locks[@]}" record "$@"
 }
 

@@ -47,7 +47,12 @@ verify() { # NAME: prints one result
 if (($# == 0)); then
     recipes=(packages/spack_repo/busbar/packages/*/)
     mapfile -t recipes < <(basename -a "${recipes[@]}" | tr _ -)
-    spack_for site/_stacks/host audit packages "${recipes[@]}" || failed=1
+    # The page of this release states a sha512, which Spack verifies; its audit reports any sum other than a sha256.
+    known=$'PKG-PROPERTIES: 1 issue found\n1. Package \'aws-ofi-nccl\' does not use sha256 checksum\n    aws-ofi-nccl@1.21.1 uses sha512'
+    report=$(spack_for site/_stacks/host audit packages "${recipes[@]}") || {
+        [[ $(grep -v ': passed$' <<<"$report") == "$known" ]] || failed=1
+    }
+    printf '%s\n' "$report"
     "$SPACK_PYTHON" -m pip install --disable-pip-version-check --quiet --require-hashes -r locks/spack-style.txt
     tools=import,isort,black # of Spack 1.1; 1.2 has ruff instead, with the rules of spack-packages, which are not here
     [[ $(spack --version) == 1.1.* ]] || tools=import,ruff-format
