@@ -27,6 +27,7 @@ from busbar.report.sections import Frame
 from busbar.report.sweep import map_of
 from busbar.report.trend import by_check, trend
 from busbar.verdict import Verdict
+from tests.certify.records import FakeFleet
 
 from .documents import FACTS, MARKUP, cause, curve_rows, event, matrix_rows, row, series, snapshot
 
@@ -39,6 +40,7 @@ const names = () => rows().map((row) => row.cells[1].textContent.trim());
 (async () => {
   const seen = { title: document.title, images: document.images.length };
   try {
+    if (document.getElementById("filter")) {
     seen.start = names();
     const search = document.getElementById("filter");
     search.value = "LINK"; search.dispatchEvent(new Event("input"));
@@ -53,6 +55,7 @@ const names = () => rows().map((row) => row.cells[1].textContent.trim());
     seen.sorted = button.closest("th").getAttribute("aria-sort");
     location.hash = "#check-xccl"; await wait(50);
     seen.opened = document.getElementById("check-xccl").open;
+    }
     for (const each of document.querySelectorAll("details")) each.open = true;
     seen.width = window.innerWidth;
     seen.dark = matchMedia("(prefers-color-scheme: dark)").matches;
@@ -119,6 +122,7 @@ def page(tmp_path: Path) -> str:
         versions={MARKUP: MARKUP, f"lock.{MARKUP}": MARKUP},
     )
     nights = [series(), series("xccl", node="n2", step=99)]
+    nights += [series("other", node=f"m{n}") for n in range(13)]
     events = [event(nights[0])]
     trends = by_check(
         (each.key.check, drawn) for each in nights if (drawn := trend(each, events, FACTS))
@@ -149,16 +153,8 @@ def browse(text: str, tmp_path: Path, *, dark: bool = False) -> tuple[str, list[
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
 
-def test_the_page_in_a_browser(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    if not shutil.which("chromium"):
-        pytest.skip("no Chromium is here")
-    axe: str = request.getfixturevalue("axe")
-    text = page(tmp_path)
-    # With its policy: our script runs, and nothing is refused.
-    shown, console = browse(text, tmp_path)
-    assert "4 of 4 shown" in shown
-    assert console == []
-
+def accessible(text: str, axe: str, tmp_path: Path) -> dict[int, Any]:
+    """What a page without its policy shows at three widths, once axe finds nothing."""
     head = text.index('<meta http-equiv="Content-Security-Policy"')
     free = text[:head] + text[text.index(">", head) + 1 :]
     free = free.replace("</body>", f"<script>{axe}</script><script>{STEPS}</script></body>")
@@ -175,7 +171,29 @@ def test_the_page_in_a_browser(tmp_path: Path, request: pytest.FixtureRequest) -
         assert sizes.keys() == {400, 800, 1400}, views
         for view in views:
             assert (view["dark"], view["wider"], view["axe"]) == (dark, [], [])
-    seen: dict[str, Any] = sizes[400]
+    return sizes
+
+
+def test_the_record_of_an_acceptance(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if not shutil.which("chromium"):
+        pytest.skip("no Chromium is here")
+    fleet = FakeFleet(tmp_path)
+    fleet.certify()
+    text = (fleet.record / "index.html").read_text()
+    accessible(text, request.getfixturevalue("axe"), tmp_path)
+
+
+def test_the_page_in_a_browser(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    if not shutil.which("chromium"):
+        pytest.skip("no Chromium is here")
+    axe: str = request.getfixturevalue("axe")
+    text = page(tmp_path)
+    # With its policy: our script runs, and nothing is refused.
+    shown, console = browse(text, tmp_path)
+    assert "4 of 4 shown" in shown
+    assert console == []
+
+    seen = accessible(text, axe, tmp_path)[400]
     assert seen["title"] == "h200x4 failed - Busbar"
     assert seen["images"] == 0
     assert len(seen["start"]) == 4
