@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -82,20 +83,20 @@ class _Pass:
     """Those of them that filled the uplinks."""
     shows: Bools
     """The readings that a slow end makes slow."""
+    own: Bools
+    """Those inside leaves, of two nodes of one generation: nothing else makes them slow."""
     cut: float
     expected: str
     relative: bool
 
     def where(self, keep: Bools) -> _Pass:
         """Return the same for the readings that ``keep`` selects."""
-        return replace(
-            self,
-            rates=self.rates.where(keep),
-            residuals=self.residuals.where(keep),
-            crossing=self.crossing[keep],
-            crowded=self.crowded[keep],
-            shows=self.shows[keep],
-        )
+        changes: dict[str, Any] = {
+            name: each.where(keep) if isinstance(each, Pairs) else each[keep]
+            for name, each in vars(self).items()
+            if isinstance(each, Pairs | np.ndarray)
+        }
+        return replace(self, **changes)
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,8 @@ class Judge:
         crossing = known & (self.leaf[pairs.a] != self.leaf[pairs.b])
         cut = math.log1p(-self.tolerance)
         paths = model(pairs, crossing, self.leaf, self.kind, cut)
-        masks = crossing, paths.crowded, paths.shows_ends(cut)
+        own = ~crossing & (paths.generation[pairs.a] == paths.generation[pairs.b])
+        masks = crossing, paths.crowded, paths.shows_ends(cut), own
         rest = np.ones(len(pairs), bool)
         if least:
             shared = self._share_uplinks(pairs, crossing, paths, cut)
@@ -222,13 +224,13 @@ class Judge:
 
 
 def _located(one: _Pass, tests: int) -> Located:
-    """Locate slow ends by the pairs inside leaves, which nothing but their ends slows down.
+    """Locate slow ends by pairs with their own generation inside leaves.
 
     Ends with few healthy partners there are judged by all readings that show a slow end, and those
     that have none of these by all readings.
     """
     found = locate(one.residuals, one.cut, tests, relative=one.relative)
-    for shows, healthy in ((one.shows, False), (one.shows & ~one.crossing, True)):
+    for shows, healthy in ((one.shows, False), (one.shows & one.own, True)):
         pairs = one.residuals.where(shows)
         part = locate(pairs, one.cut, tests, relative=one.relative)
         seen = partners(pairs, part.candidates & healthy) >= FEWEST
