@@ -54,6 +54,11 @@ def some(rows: Iterable[Row], step: int) -> list[Row]:
     return list(rows)[:: 1 if _EVERY else step]
 
 
+def sampled(step: int, names: str | Sequence[str], rows: Iterable[Any]) -> pytest.MarkDecorator:
+    """Run a test for each ``step``-th row, or for each row, as :func:`some` does."""
+    return pytest.mark.parametrize(names, some(rows, step))
+
+
 def _fresh(fixtures: dict[str, Any], index: int, undone: ExitStack) -> dict[str, Any]:
     own = dict(fixtures)
     if "tmp_path" in own:

@@ -66,21 +66,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if not hasattr(config, "workerinput"):
         directory = tempfile.TemporaryDirectory(prefix="busbar-tests-")
         config.add_cleanup(directory.cleanup)
-        os.environ |= {
-            "XDG_CACHE_HOME": directory.name,
-            "BUSBAR_TEST_FILES": directory.name,
-        }
+        os.environ |= {"XDG_CACHE_HOME": directory.name, "BUSBAR_TEST_FILES": directory.name}
 
 
 def pytest_collection_finish() -> None:
     """Spare the garbage collector what lives as long as the tests do."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run first what forks: later the process is large, and a fork takes three times as long."""
-    items.sort(key=lambda item: "gate" not in item.path.parts)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -24,7 +24,7 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.environments import Parts, environment_of
 from busbar.errors import BusbarError
 from busbar.mpi import MpiInstall
-from tests.cases import cases, some
+from tests.cases import cases, sampled, some
 from tests.said import ran
 
 from .small_site import small_site
@@ -87,16 +87,13 @@ def own_site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.run
-@pytest.mark.parametrize(
+@sampled(
+    4,
     ("option", "attack"),
-    some(product(["--prefix", "--output", "--image", "--site", "directory"], ATTACKS), 4),
+    product(["--prefix", "--output", "--image", "--site", "directory"], ATTACKS),
 )
 def test_attacks_are_refused_before_anything_runs(
-    tmp_path: Path,
-    own_site: Path,
-    option: str,
-    attack: str,
-    capfd: pytest.CaptureFixture[str],
+    tmp_path: Path, own_site: Path, option: str, attack: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     evil = tmp_path / attack.replace("/", "") / "one"
     evil.parent.mkdir()

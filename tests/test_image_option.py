@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from busbar.cli import main
-from tests.cases import some
+from tests.cases import sampled
 
 from .small_site import small_site
 
@@ -66,21 +66,19 @@ def test_an_image_that_says_nothing_of_itself(refused, tmp_path: Path) -> None:
     assert "not valid JSON" in refused("--image", sandbox)
 
 
-@pytest.mark.parametrize(
+@sampled(
+    3,
     ("wrong", "said"),
-    some(
-        [
-            ([], "must be a mapping"),
-            ({"lane": "ucx-1.14"}, "fingerprint.json, stack: missing key"),
-            ({"stack": "hosts"}, "fingerprint.json, stack: must be 'host'"),
-            ({"stack": "host", "lane": "ucx.9 z"}, "fingerprint.json, lane: must "),
-            ({"stack": "host", "lane": None}, "fingerprint.json, lane: must be text"),
-            ({"stack": "host", "delivery": ["a"]}, "fingerprint.json, delivery: must be"),
-            ({"stack": "host", "features": "gpu"}, "fingerprint.json, features: must be"),
-            ({"stack": "host", "features": ["a b"]}, "fingerprint.json, features[0]: must "),
-        ],
-        3,
-    ),
+    [
+        ([], "must be a mapping"),
+        ({"lane": "ucx-1.14"}, "fingerprint.json, stack: missing key"),
+        ({"stack": "hosts"}, "fingerprint.json, stack: must be 'host'"),
+        ({"stack": "host", "lane": "ucx.9 z"}, "fingerprint.json, lane: must "),
+        ({"stack": "host", "lane": None}, "fingerprint.json, lane: must be text"),
+        ({"stack": "host", "delivery": ["a"]}, "fingerprint.json, delivery: must be"),
+        ({"stack": "host", "features": "gpu"}, "fingerprint.json, features: must be"),
+        ({"stack": "host", "features": ["a b"]}, "fingerprint.json, features[0]: must "),
+    ],
 )
 def test_a_fingerprint_that_is_wrong(refused, tmp_path: Path, wrong: object, said: str) -> None:
     sandbox = tmp_path / "sandbox"

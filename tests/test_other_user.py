@@ -206,9 +206,7 @@ def program(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("plant", [None, _below, _link, _script, _started])
 def test_a_command_that_another_user_can_change_is_not_executed(
-    plant: Callable[[Path, Path], tuple[str, ...]] | None,
-    theirs: Path,
-    program: Path,
+    plant: Callable[[Path, Path], tuple[str, ...]] | None, theirs: Path, program: Path
 ) -> None:
     run = plant(theirs, program) if plant else ("/usr/bin/nice", str(program))
     (found,) = judge_commands([CommandRule("c", run, 5, "enforce", "critical", "")], 5)

@@ -75,11 +75,7 @@ def of_sets(test: str, *sets: str) -> list[Match]:
     [
         (["xccl"], [], ["xccl alltoall", "xccl_cpx full alltoall"]),
         (["xccl"], ["full"], ["xccl full alltoall", "xccl_cpx full alltoall"]),
-        (
-            ["xccl"],
-            ["nightly"],
-            ["xccl alltoall", "xccl nightly alltoall"],
-        ),
+        (["xccl"], ["nightly"], ["xccl alltoall", "xccl nightly alltoall"]),
         (["xccl full"], [], ["xccl full alltoall"]),
         (["own"], [], ["own"]),
         ([], ["gate"], ["xccl alltoall"]),

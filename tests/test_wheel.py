@@ -17,7 +17,7 @@ import pytest
 
 from busbar import site as sites
 from busbar.check.names import short_name
-from tests.cases import some
+from tests.cases import sampled
 from tests.said import ran
 
 pytestmark = pytest.mark.run
@@ -113,22 +113,20 @@ def test_every_check_ships(environment: Path, tmp_path: Path, root: Path) -> Non
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize(
+@sampled(
+    2,
     ("command", "status", "says"),
-    some(
-        [
-            ("expect --site h200x4 --from 0 --to 1", 0, "limit"),
-            ("expect --site local", 2, "the site does not describe this machine's links"),
-            ("site env p5 --shell", 0, "export FI_EFA_FORK_SAFE=1"),
-            ("site lint", 0, " 0 findings"),
-            (f"explain {DATA / 'h200x4' / 'nccl_p2p_disabled.log'}", 1, "nccl-p2p-off"),
-            ("site env p5 --modules", 2, "a wheel of Busbar contains none"),
-            ("site lint atlantis", 2, "no site 'atlantis'"),
-            ("preflight . --site local", 2, "not a root file system"),
-            ("demo", 0, "node n23: "),
-        ],
-        2,
-    ),
+    [
+        ("expect --site h200x4 --from 0 --to 1", 0, "limit"),
+        ("expect --site local", 2, "the site does not describe this machine's links"),
+        ("site env p5 --shell", 0, "export FI_EFA_FORK_SAFE=1"),
+        ("site lint", 0, " 0 findings"),
+        (f"explain {DATA / 'h200x4' / 'nccl_p2p_disabled.log'}", 1, "nccl-p2p-off"),
+        ("site env p5 --modules", 2, "a wheel of Busbar contains none"),
+        ("site lint atlantis", 2, "no site 'atlantis'"),
+        ("preflight . --site local", 2, "not a root file system"),
+        ("demo", 0, "node n23: "),
+    ],
 )
 def test_command(environment: Path, tmp_path: Path, command: str, status: int, says: str) -> None:
     done = run(environment, tmp_path, "python", "-m", "busbar", *command.split())

@@ -13,7 +13,7 @@ from busbar.certify.ledger import Ledger
 from busbar.certify.record import acceptance, begin, write
 from busbar.certify.verify import verify
 from busbar.cluster.nightly.process import Ended
-from tests.cases import some
+from tests.cases import sampled
 from tests.replay.conftest import Replay, index, prefix, replay, toolkit  # noqa: F401
 
 pytestmark = pytest.mark.run
@@ -33,9 +33,8 @@ clauses:
 CHECKS = ("xccl%size_set=quick%collective=all_reduce", "pt2pt%size_set=quick", "framework")
 
 
-@pytest.mark.parametrize(
-    ("case", "states"),
-    some([("h200x4-healthy", ["met"] * 3), ("h200x4-slow", ["not met"] * 3)], 2),
+@sampled(
+    2, ("case", "states"), [("h200x4-healthy", ["met"] * 3), ("h200x4-slow", ["not met"] * 3)]
 )
 def test_recorded_runs(
     replay: Replay,  # noqa: F811 - the fixture

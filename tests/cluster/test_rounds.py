@@ -102,7 +102,7 @@ def test_a_node_that_hangs_is_listed_and_left_out(
     found = states(store)
     assert {state for key, state in found.items() if "n3" not in key} == {PairState.OK}
     assert {state for key, state in found.items() if "n3" in key} == {
-        *(PairState.TIMEOUT, PairState.DEAD),
+        *(PairState.TIMEOUT, PairState.DEAD)
     }
     assert rounds.gone.keys() == {"n3"}
     assert len(cluster.steps) == 3
@@ -156,6 +156,6 @@ def test_a_step_that_ends_before_the_first_pass_of_a_round_is_replaced(
     rounds.measure(PLAN)
     assert len(cluster.steps) == 2
     assert {(key[0], state) for key, state in states(store).items()} == {
-        *((1, PairState.OK), (2, PairState.OK)),
+        *((1, PairState.OK), (2, PairState.OK))
     }
     assert not rounds.gone

@@ -43,10 +43,7 @@ AT_TIMES = [row("n3", f"n{n}", 0.2) for n in (1, 2, 4)]
         ),
         ({"gone": {"n3": "down"}}, "failed"),
         ({"analysis": replace(CLEAN, accused=(SLOW,))}, "degraded"),
-        (
-            {"analysis": replace(CLEAN, suspects=(SuspectPair("n1", "n2"),))},
-            "unknown",
-        ),
+        ({"analysis": replace(CLEAN, suspects=(SuspectPair("n1", "n2"),))}, "unknown"),
         ({"analysis": replace(CLEAN, unmeasured=("n3",))}, "unknown"),
         ({"absent": {"n3": "is not in this job"}}, "unknown"),
         ({"stopped": "SIGTERM ended the sweep"}, "unknown"),

@@ -93,12 +93,7 @@ def test_what_checks_use_needs_a_description(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @cases(
-    "code",
-    [
-        'os.environ["NEW_ONE"]',
-        'os.environ.get("NEW_ONE", "")',
-        '"NEW_ONE" in os.environ',
-    ],
+    "code", ['os.environ["NEW_ONE"]', 'os.environ.get("NEW_ONE", "")', '"NEW_ONE" in os.environ']
 )
 def test_a_variable_without_description_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str

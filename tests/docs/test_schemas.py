@@ -150,12 +150,7 @@ def test_check(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "wrong",
-    [
-        {"schema": "busbar-expect/2"},
-        {"undescribed": 1},
-        {"proof": "perhaps"},
-        {"sources": None},
-    ],
+    [{"schema": "busbar-expect/2"}, {"undescribed": 1}, {"proof": "perhaps"}, {"sources": None}],
 )
 def test_another_document_is_refused(
     wrong: dict[str, Any], capfd: pytest.CaptureFixture[str]

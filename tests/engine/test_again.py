@@ -17,7 +17,7 @@ from busbar.engine.results import Outcome, Result, result_of
 from busbar.engine.verdicts import judge_reading
 from busbar.expect.expectation import Expectation
 from busbar.verdict import Verdict
-from tests.cases import cases, some
+from tests.cases import cases, sampled
 from tests.said import ran
 
 BAND = Expectation(limit=20, low=8, typical=10, high=12)
@@ -168,22 +168,20 @@ def run(tmp_path, root):
 
 
 @pytest.mark.run
-@pytest.mark.parametrize(
+@sampled(
+    3,
     ("readings", "options", "after"),
-    some(
-        [
-            (("5", "10"), (), ("pass", True, 0)),
-            (("5", "6"), (), ("degraded", False, 0)),
-            (("5 5 10", "5 10 5", "10 5 5"), (), ("pass", True, 0)),
-            (("5 5 10", "5 10 5", "5 10 10"), (), ("degraded", True, 0)),
-            (("5 10", "10 5"), (), ("pass", True, 0)),
-            (("5", "wrong"), (), ("failed", False, 0)),
-            (("10", "5"), (), ("pass", False, 1)),
-            (("5", "10"), ("--max-retries", "0"), ("degraded", False, 1)),
-            (("5", "6", "10"), ("--max-retries", "2"), ("pass", True, 0)),
-        ],
-        3,
-    ),
+    [
+        (("5", "10"), (), ("pass", True, 0)),
+        (("5", "6"), (), ("degraded", False, 0)),
+        (("5 5 10", "5 10 5", "10 5 5"), (), ("pass", True, 0)),
+        (("5 5 10", "5 10 5", "5 10 10"), (), ("degraded", True, 0)),
+        (("5 10", "10 5"), (), ("pass", True, 0)),
+        (("5", "wrong"), (), ("failed", False, 0)),
+        (("10", "5"), (), ("pass", False, 1)),
+        (("5", "10"), ("--max-retries", "0"), ("degraded", False, 1)),
+        (("5", "6", "10"), ("--max-retries", "2"), ("pass", True, 0)),
+    ],
 )
 def test_a_run(run, readings, options, after):
     verdict, noted, unread = after

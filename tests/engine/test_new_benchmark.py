@@ -19,7 +19,7 @@ import pytest
 
 from busbar.engine.tool import tools
 from busbar.expect import COLLECTIVES
-from tests.cases import some
+from tests.cases import sampled
 
 HERE = Path(__file__).parent / "copybench"
 PARTS = sorted(path.name for path in (HERE / "tool").iterdir() if path.is_file())
@@ -81,18 +81,16 @@ def test_it_is_listed(tree: Path) -> None:
 
 
 @pytest.mark.run
-@pytest.mark.parametrize(
+@sampled(
+    2,
     ("mode", "verdict", "says"),
-    some(
-        [
-            ("healthy", "pass", ""),
-            ("slow", "degraded", "2 GB/s"),
-            ("other-size", "failed", "64 KiB was not requested"),
-            ("corrupt", "failed", "1 wrong at 1 MiB"),
-            ("refused", "failed", "exit status 1"),
-        ],
-        2,
-    ),
+    [
+        ("healthy", "pass", ""),
+        ("slow", "degraded", "2 GB/s"),
+        ("other-size", "failed", "64 KiB was not requested"),
+        ("corrupt", "failed", "1 wrong at 1 MiB"),
+        ("refused", "failed", "exit status 1"),
+    ],
 )
 def test_it_is_run_judged_and_explained(
     tree: Path, tmp_path: Path, mode: str, verdict: str, says: str

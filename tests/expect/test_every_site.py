@@ -44,8 +44,7 @@ def test_every_pair(name: str, partition: str) -> None:
     for src, dst in combinations(some, 2):
         limits = {
             limit_of(
-                site,
-                Question(bench="osu_bw", nbytes=16 * MIB, src=a, dst=b, partition=partition),
+                site, Question(bench="osu_bw", nbytes=16 * MIB, src=a, dst=b, partition=partition)
             )
             for a, b in ((src, dst), (dst, src))
         }

@@ -36,7 +36,7 @@ PROGRAMS = {
     ],
     "shm-too-small": [
         "gpu7:9001:9033 [0] include/shm.h:28 NCCL WARN Call to posix_fallocate failed : No space"
-        " left on device",
+        " left on device"
     ],
 }
 Lines = list[str]

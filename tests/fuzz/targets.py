@@ -18,14 +18,7 @@ from busbar.detect.machine import compose, recorded
 from busbar.engine.collect import show, split
 from busbar.errors import BusbarError
 from busbar.gate import kernel_log
-from busbar.parse import (
-    events,
-    launch,
-    nccl_log,
-    numbers,
-    nvidia_smi,
-    ucx_log,
-)
+from busbar.parse import events, launch, nccl_log, numbers, nvidia_smi, ucx_log
 from busbar.parse.machine import nvidia_xml
 from busbar.redact import redact, redact_document
 from busbar.tools.fabtests import parse as fabtests

@@ -46,11 +46,7 @@ def drained(look: Look, times: int) -> list[bool]:
 
 @pytest.mark.parametrize("name", in_children(some(DEAD, 3)))
 def test_what_gives_no_answer_three_times_has_failed(
-    node: Node,
-    monkeypatch: pytest.MonkeyPatch,
-    look: Look,
-    in_process: None,
-    name: str,
+    node: Node, monkeypatch: pytest.MonkeyPatch, look: Look, in_process: None, name: str
 ) -> None:
     with monkeypatch.context() as changes:
         BROKEN[name](node, changes)
@@ -163,11 +159,7 @@ def _shared(file: Path) -> None:
     ],
 )
 def test_a_bad_memory_is_said_and_drains_nobody(
-    node: Node,
-    look: Look,
-    at_once: None,
-    change: Callable[[Path], object],
-    said: str,
+    node: Node, look: Look, at_once: None, change: Callable[[Path], object], said: str
 ) -> None:
     file = node.root / "gate.json"
     file.unlink(missing_ok=True)

@@ -130,10 +130,7 @@ def test_an_honest_store_is_read(
     ],
 )
 def test_sessions_of_another_program(
-    table: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path))
     with closing(sqlite3.connect(tmp_path / reframe.FILE)) as db:

@@ -145,10 +145,7 @@ def test_two_slow_nights_beside_others_are_no_change_where_nights_are_slow_at_ti
         assert not changes_of(series(values)), seed
 
 
-@cases(
-    "values",
-    [[], [1.0], [100.0] * 300, [0.0] * 100, [100.0, 100.1] * 100, list(range(3))],
-)
+@cases("values", [[], [1.0], [100.0] * 300, [0.0] * 100, [100.0, 100.1] * 100, list(range(3))])
 def test_series_without_noise_have_no_change(values: list[float]) -> None:
     assert not scan(np.array(values), np.arange(len(values))).score.any() or not changes_of(
         series(values)
@@ -266,9 +263,7 @@ def test_since_holds_for_each_site() -> None:
     assert [event.changes[0].key.site for event in found] == ["aaa", "alpha"]
 
 
-def test_better_and_worse_at_once_are_counted_apart(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_better_and_worse_at_once_are_counted_apart(capsys: pytest.CaptureFixture[str]) -> None:
     first, second = quiet(200), quiet(200, 1)
     first[150:] *= 0.9
     second[150:] *= 1.1

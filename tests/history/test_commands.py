@@ -46,11 +46,7 @@ def fill(directory: Path, factor: float = 1.0, nights: int = 40) -> None:
 
 @cases(
     ("a", "b"),
-    [
-        ("delivery=wheels", "delivery=spack"),
-        ("driver=570", "delivery=spack"),
-        ("0", "session 1"),
-    ],
+    [("delivery=wheels", "delivery=spack"), ("driver=570", "delivery=spack"), ("0", "session 1")],
 )
 def test_compare(a: str, b: str, store: Path, busbar: Command) -> None:
     if not store.exists():

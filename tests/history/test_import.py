@@ -156,10 +156,7 @@ REFUSED = [
     (report_of(FIVE, time=float("nan")), "is not between the years"),
     (report_of(FIVE, time="soon"), "is not ISO 8601"),
     (checked(time="now", results=[]), "time: 'now' is not ISO 8601"),
-    (
-        checked(time="2026-11-01", results=[{"check": "net"}]),
-        "results.0.verdict: Field required",
-    ),
+    (checked(time="2026-11-01", results=[{"check": "net"}]), "results.0.verdict: Field required"),
 ]
 
 

@@ -51,7 +51,7 @@ def test_shellcheck_finds_nothing_in_the_sections_of_a_definition(tmp_path: Path
         sections = re.split(r"(?m)^(?=%|Bootstrap:)", text)
         names = {part.split(maxsplit=1)[0] for part in sections if part.startswith("%")}
         assert names == {
-            *("%arguments", "%files", "%post", "%environment", "%labels", "%test", "%runscript"),
+            *("%arguments", "%files", "%post", "%environment", "%labels", "%test", "%runscript")
         }
         assert "<<" not in text  # a here-document in an indented section never ends
         for part in sections:

@@ -222,7 +222,7 @@ def test_what_hangs_ends_its_probe_only(monkeypatch: pytest.MonkeyPatch, tmp_pat
     assert [str(path), None] in [[*each] for each in row["files"]]
     assert row["states"]
     assert sorted(each.partition(":")[0] for each in found["problems"]) == [
-        *("GPUs of AMD", "file systems", "kernel log"),
+        *("GPUs of AMD", "file systems", "kernel log")
     ]
 
 

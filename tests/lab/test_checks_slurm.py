@@ -295,19 +295,6 @@ def test_a_provider_that_is_not_here_is_no_pass(cluster: Cluster, tmp_path: Path
     assert "fi_pingpong: exit status 1" in messages(document)
 
 
-@pytest.mark.long
-def test_singletons_fail(cluster: Cluster, tmp_path: Path, mpich: dict[str, Path]) -> None:
-    """What Slurm tells each rank is lost, as in a container with a clean environment."""
-    wrapper = "env -u PMI_FD -u PMI_RANK -u PMI_SIZE -u PMI_JOBID"
-    status, document = cluster.check(
-        *(tmp_path, "srun", "--prefix", mpich["4.3.2"], *only("gpu_aware", "gpu_aware$")),
-        *("-S", f"gpu_aware.wrapper={wrapper}"),
-    )
-    assert (status, document["verdict"]) == (1, "failed")
-    assert "2 programs started apart from each other, not one" in messages(document)
-    assert "singletons" in {cause["id"] for cause in document["causes"]}
-
-
 @pytest.fixture
 def hanging(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], tuple[str, Any]]]:
     """Starts a check one of whose ranks never ends; gives its job's number and its process."""

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.cases import some
+from tests.cases import sampled
 
 from .common import LAB, ROOT, Run
 from .test_checks_slurm import CHECKS, SITE, Cluster, cluster, ended, messages  # noqa: F401
@@ -116,16 +116,14 @@ def test_a_run_stays_in_the_allocation_that_holds_the_last_nodes(
     assert document["coverage"] == "2 of 2 nodes tested"
 
 
-@pytest.mark.parametrize(
+@sampled(
+    3,
     ("options", "words"),
-    some(
-        [
-            (("--sbatch", "--partition=labb"), "invalid partition specified: labb"),
-            (("--reservation", "upd"), "Requested reservation is invalid"),
-            (("--nodelist", "n4"), " (bad fan): Slurm starts no job on it"),
-        ],
-        3,
-    ),
+    [
+        (("--sbatch", "--partition=labb"), "invalid partition specified: labb"),
+        (("--reservation", "upd"), "Requested reservation is invalid"),
+        (("--nodelist", "n4"), " (bad fan): Slurm starts no job on it"),
+    ],
 )
 def test_what_slurm_refuses_is_not_run_in_its_own_words(
     cluster: Cluster,  # noqa: F811 - the fixture
@@ -148,8 +146,7 @@ def test_a_partition_and_a_reservation_choose_the_nodes(
     site = tmp_path / "two"
     site.mkdir()
     text = SITE.format(name="two", launcher="srun").replace(
-        "node_types:",
-        "  - {name: other, node_type: node, nodes: 2, launcher: srun}\nnode_types:",
+        "node_types:", "  - {name: other, node_type: node, nodes: 2, launcher: srun}\nnode_types:"
     )
     (site / "site.yaml").write_text(text)
     shutil.copy(ROOT / "site" / "local" / "reframe.py", site)

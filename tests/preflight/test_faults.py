@@ -243,10 +243,7 @@ CUDA: list[Fault] = [
 ]
 # libfabric has the provider, and finds no device: the traffic takes tcp without a word.
 EFA: list[Fault] = [
-    (
-        gone(f"{IMAGE}/libibverbs/libefa-rdmav34.so"),
-        *("libfabric", "slow", "has no libefa-rdmav"),
-    ),
+    (gone(f"{IMAGE}/libibverbs/libefa-rdmav34.so"), *("libfabric", "slow", "has no libefa-rdmav"))
 ]
 FAULTS = [(n, f) for n, table in (("cray", CRAY), ("cuda", CUDA), ("efa", EFA)) for f in table]
 

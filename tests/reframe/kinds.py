@@ -285,10 +285,7 @@ KINDS: dict[str, Kind] = {
     "pt2pt_host": replace(
         PAIR,
         launch=replace(
-            PAIR.launch,
-            command=("osu_bw", "H", "D"),
-            sizes=powers(1 << 22, SIZE),
-            buffers="H D",
+            PAIR.launch, command=("osu_bw", "H", "D"), sizes=powers(1 << 22, SIZE), buffers="H D"
         ),
         text=placed("h200x4/osu_bw_hd.log", 2, "vm")
         .replace('"visible": ""', '"visible": "0,1"')

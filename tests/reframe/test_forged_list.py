@@ -86,12 +86,8 @@ FORGED: dict[str, dict[str, Break]] = {
         "A1-all_reduce-as-all_gather": output_of("all_reduce"),
         "A3-alltoall-as-all_gather": output_of("alltoall"),
     },
-    "alltoall": {
-        "A2-all_gather-as-alltoall": output_of("all_gather"),
-    },
-    "broadcast": {
-        "A4-all_reduce-as-broadcast": output_of("all_reduce"),
-    },
+    "alltoall": {"A2-all_gather-as-alltoall": output_of("all_gather")},
+    "broadcast": {"A4-all_reduce-as-broadcast": output_of("all_reduce")},
     "osu_bw": {
         "B1-osu_latency-as-osu_bw": output_of("osu_latency"),
         "B2-osu_bibw-as-osu_bw": output_of("osu_bibw"),
@@ -144,7 +140,7 @@ FORGED: dict[str, dict[str, Break]] = {
     "osu_bibw": {
         "D6-osu_bibw-above-limit": every(
             r"^(\d+ +)([\d.]+)$", lambda m: f"{m[1]}{float(m[2]) * 1.5:.2f}"
-        ),
+        )
     },
     "gpu_aware": {
         "F1-output-of-yesterday": once(r'"nonce": "\w+"', '"nonce": "0123456789abcdef"'),
@@ -174,17 +170,13 @@ FORGED: dict[str, dict[str, Break]] = {
             r"\g<1>900.0\g<2>2200.0",
         ),
     },
-    "osu_latency": {
-        "G3-ROCm-buffers-latency": replaced("MPI-CUDA", "MPI-ROCM"),
-    },
-    "osu_bcast": {
-        "G3-ROCm-buffers-collective": replaced("MPI-CUDA", "MPI-ROCM"),
-    },
+    "osu_latency": {"G3-ROCm-buffers-latency": replaced("MPI-CUDA", "MPI-ROCM")},
+    "osu_bcast": {"G3-ROCm-buffers-collective": replaced("MPI-CUDA", "MPI-ROCM")},
     "fabric_ucx_gpu": {
-        "G4-row-of-ucx_perftest-after-the-exit": moved_behind("^Final.*", "exit_status"),
+        "G4-row-of-ucx_perftest-after-the-exit": moved_behind("^Final.*", "exit_status")
     },
     "fabric_libfabric": {
-        "G4-row-of-libfabric-after-the-exit": moved_behind("^1m .*", "exit_status"),
+        "G4-row-of-libfabric-after-the-exit": moved_behind("^1m .*", "exit_status")
     },
 }
 """By the record that is altered; A to F are of the review, which had 9 fatal lines besides."""

@@ -72,9 +72,7 @@ JOBS = {
     ),
     "gh200-pt2pt": Job("gh200x4-slingshot", "pt2pt_nodes", environment="modules"),
     "mi300a-all_reduce": Job(
-        "mi300a-slingshot",
-        "xccl_nodes%size_set=full%collective=all_reduce",
-        environment="modules",
+        "mi300a-slingshot", "xccl_nodes%size_set=full%collective=all_reduce", environment="modules"
     ),
     "mi300a-pt2pt": Job(
         "mi300a-slingshot", "pt2pt%size_set=quick%bench=osu_bw", environment="modules"

@@ -28,10 +28,7 @@ from .kinds import KINDS, fabric_ofi
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MINIMUM: dict[str, list[str]] = read_table(HERE / "minimum.yaml")
-_BESIDE = {
-    "mode": (mode, "not_in_use"),
-    "plugin": (fabric_ofi, "wrong"),
-}
+_BESIDE = {"mode": (mode, "not_in_use"), "plugin": (fabric_ofi, "wrong")}
 
 
 def verdict(kind: Kind, text: str, directory: Path) -> Verdict:

@@ -116,7 +116,7 @@ def test_collectives_of_which_no_band_is_known(replay):
     status, document = replay("h200x4-without-bands", *named(*checks))
     assert status == 1
     assert sorted(verdict.value for verdict in verdicts(document).values()) == [
-        *("degraded", "pass", "pass"),
+        *("degraded", "pass", "pass")
     ]
     assert {pair.split()[0] for _, pair, *_ in wrong(document)} == {"all_reduce"}
 
@@ -162,8 +162,7 @@ def test_mi250x_as_published(replay, case, name):
 def test_p4d_as_published(replay):
     """The message transfer passes; the table is that of reduce_scatter, without NCCL's log."""
     _, document = replay(
-        "p4d",
-        *named("fabric_ofi", "xccl_nodes%size_set=nightly%collective=reduce_scatter"),
+        "p4d", *named("fabric_ofi", "xccl_nodes%size_set=nightly%collective=reduce_scatter")
     )
     assert wrong(document, "fabric_ofi") == []
     assert {message for *_, message in wrong(document)} == {
@@ -215,10 +214,7 @@ CRAY = named("pt2pt_nodes", "xccl_nodes%size_set=nightly%collective=all_reduce")
 
 @pytest.mark.parametrize(
     ("case", "options", "checks"),
-    [
-        ("p5", P5, {"fabric_ofi", "xccl_nodes"}),
-        ("cray", CRAY, {"pt2pt_nodes", "xccl_nodes"}),
-    ],
+    [("p5", P5, {"fabric_ofi", "xccl_nodes"}), ("cray", CRAY, {"pt2pt_nodes", "xccl_nodes"})],
 )
 def test_two_nodes(replay, case, options, checks):
     status, document = replay(case, *options)

@@ -41,11 +41,7 @@ SITE = [
     ("switched: {class: nvlink4, count: 18}", "{}", "links: write exactly one of switched"),
     ("cpus: 0-63", "cpus: 63-0", "numa[0].cpus: invalid range of CPUs '63-0'"),
     ("kind: wheels", "kind: wheel", "kind: must be 'wheels', 'spack', 'image', 'modules' or"),
-    (
-        "stack: cuda",
-        "stack: cudda",
-        "got 'cudda'; did you mean 'cuda'?",
-    ),
+    ("stack: cuda", "stack: cudda", "got 'cudda'; did you mean 'cuda'?"),
     ("features: [osu, xccl]", "features: [osu, xcl]", "features[1]: must be 'osu'"),
     ("runtime: apptainer", "runtime: aptainer", "did you mean 'apptainer'?"),
     ("gb_per_s: 365.1", "gb_per_s: fast", "references[0].gb_per_s: must be a number, got 'fast'"),

@@ -131,8 +131,7 @@ def test_reframe_gets_no_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 @pytest.mark.parametrize(
-    ("owner", "group", "mode"),
-    [(65534, 65534, 0o644), (0, 0, 0o646), (0, 65534, 0o664)],
+    ("owner", "group", "mode"), [(65534, 65534, 0o644), (0, 0, 0o646), (0, 65534, 0o664)]
 )
 def test_the_configuration_of_another_user_is_not_run(
     owner: int, group: int, mode: int, tmp_path: Path

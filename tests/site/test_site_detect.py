@@ -276,8 +276,7 @@ def test_every_fixture_is_known_by_its_content(file: Path) -> None:
     assert (
         name.split()[0].replace("lstopo-no-graphics", "lstopo")
         == re.match(
-            r"nvidia-smi|amd-smi|rocm-smi|lstopo|ibstat|fi_info|scontrol|sinfo",
-            file.name,
+            r"nvidia-smi|amd-smi|rocm-smi|lstopo|ibstat|fi_info|scontrol|sinfo", file.name
         )[0]
     )
 
