@@ -128,11 +128,9 @@ class Parser(argparse.ArgumentParser):
         if not unknown:
             found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            hint = "; quote the options of Slurm: --sbatch '--account=ops --qos=low'"
-            if unknown[0].startswith("-"):
-                hint = self._meant(unknown[0])
-            elif not any(word.startswith("--sbatch=") for word in self._words):
-                hint = ""
+            hint = self._meant(unknown[0]) if unknown[0].startswith("-") else ""
+            if not hint and any(word.startswith("--sbatch=") for word in self._words):
+                hint = "; quote the options of Slurm: --sbatch '--account=ops --qos=low'"
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
         return found, unknown
 

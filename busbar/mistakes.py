@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -64,16 +65,16 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
         if not name or not re.match(re.escape(name) + r"(:|$)", error.where):
             continue
         option = option or (before if before.startswith("-") else "")
-        path, what, hint = Path(name), error.what, error.hint
-        if not path.exists():
-            siblings = os.listdir(path.parent) if path.parent.is_dir() else []
-            close = get_close_matches(path.name, siblings, n=1, cutoff=0.8)
-            hint = f"did you mean {str(path.with_name(close[0]))!r}?" if close else hint
+        path, hint = Path(name), error.hint
+        if not os.path.exists(path):
+            with suppress(OSError):
+                close = get_close_matches(path.name, os.listdir(path.parent), n=1, cutoff=0.8)
+                hint = f"did you mean {str(path.with_name(close[0]))!r}?" if close else hint
         elif not os.access(path, os.R_OK):
             hint = "its permissions do not let you read it: ls -l shows them, chmod changes them"
         else:
             return _of_kind(path, f"{command} {option}".strip()) or error
-        return BusbarError(what, where=error.where, hint=hint, others=error.others)
+        return BusbarError(error.what, where=error.where, hint=hint, others=error.others)
     return error
 
 
