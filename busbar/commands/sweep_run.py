@@ -209,8 +209,7 @@ def unmeasured(outcome: SweepOutcome) -> list[str]:
     measured = [row for row in outcome.rows if row.state is PairState.OK]
     seen = {node for row in measured for node in (row.a, row.b)}
     missing |= dict.fromkeys(node for node in outcome.nodes if node not in seen)
-    left = outcome.left if outcome.stopped or outcome.absent else ()
-    pairs = (f"{row.a}-{row.b}" for row in left if not {row.a, row.b} & missing.keys())
+    pairs = (f"{row.a}-{row.b}" for row in outcome.left if not {row.a, row.b} & missing.keys())
     return list(missing | dict.fromkeys(pairs))
 
 

@@ -39,10 +39,12 @@ def sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Any], ru
 
             def measure(self, plan: Iterable[PlannedPair]) -> None:
                 self.store.add(
-                    MeasuredPair(row.round, row.a, row.b, None, rate, PairState.OK)
+                    MeasuredPair(row.round, row.a, row.b, None, rate or None, state)
                     for row in plan
                     for uplink in [TOPOLOGY.leaf_of[row.a] != TOPOLOGY.leaf_of[row.b]]
-                    for rate in [0.05 if uplink else share(row.round, {row.a, row.b})]
+                    for rate in [share(row.round, {row.a, row.b})]
+                    for state in [PairState.OK if rate else PairState.TIMEOUT]
+                    for rate in [0.05 * rate if uplink else rate]
                 )
 
             def leave_out(self, *_: object) -> None: ...
@@ -84,3 +86,15 @@ def test_a_slow_end_is_not_taken_for_a_slow_link(sweep: Callable[[Any], run.Swee
         lambda number, ends: 0.5 if "n1" in ends and (number > FIRST_PASS or ends == LINK) else 1.0
     )
     assert accused(outcome) == {"n1": True, "leaf1-leaf2": False}
+
+
+@pytest.mark.parametrize("last", [FIRST_PASS, FIRST_PASS + 20])
+def test_a_node_that_failed_in_the_plan_is_asked_again(
+    sweep: Callable[[Any], run.SweepOutcome], last: int
+) -> None:
+    """Once: if it has failed by chance, it is measured then."""
+    outcome = sweep(lambda number, ends: 1.0 - ("n1" in ends and 2 < number <= last))
+    assert outcome.analysis
+    assert ("n1" in outcome.analysis.unmeasured) == (last > FIRST_PASS)
+    asked = {row.round for row in outcome.rows if "n1" in (row.a, row.b)}
+    assert len([number for number in asked if number > FIRST_PASS]) == 4

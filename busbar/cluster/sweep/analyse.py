@@ -166,9 +166,10 @@ class _Analyser:
         if self._readings.failed:
             notes.append(f"{len(self._readings.failed)} measurements have no rate")
         lost = unmeasured(self._readings, planned)
-        # What failed in the plan may be well: one that was asked again is known.
-        once = max((row.round for row in self._readings.failed), default=0) <= (planned or 0)
-        again = {*loss.suspects, *(name.partition("/")[0] for name in lost if once)}
+        # What failed in the plan may be well; what was asked again is known.
+        later = (row for row in results.rows if row.round > (planned or 0))
+        asked = {node for row in later for node in (row.a, row.b)}
+        again = {*loss.suspects, *({name.partition("/")[0] for name in lost} - asked)}
         return Analysis(
             accused=tuple(accused),
             suspects=tuple(self._suspects(set(nodes), doubtful, again)),

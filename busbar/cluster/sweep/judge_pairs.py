@@ -171,7 +171,7 @@ class Judge:
             found.nodes.setdefault(culprit.end, text)
             found.common |= {culprit.end} if culprit.common else set()
         found.suspects |= set(located.suspects)
-        self._add_links(found, one, located, one.residuals, one.rates)
+        self._add_links(found, one, located)
         return explained
 
     def _add_uplinks(self, found: JudgedPairs, one: _Pass) -> Bools:
@@ -191,9 +191,8 @@ class Judge:
             found.uplinks.setdefault(uplink, text)
         return explained
 
-    def _add_links(
-        self, found: JudgedPairs, one: _Pass, located: Located, rest: Pairs, rates: Pairs
-    ) -> None:
+    def _add_links(self, found: JudgedPairs, one: _Pass, located: Located) -> None:
+        rest, rates = one.residuals, one.rates
         bad = located.candidates.copy()
         bad[[*found.nodes, *located.suspects]] = True
         again = repeated(rest, one.cut, ~bad, self.leaf)
