@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -232,7 +232,7 @@ def _of_model(setting: _Setting) -> list[Candidate]:
     if question.protocol not in (None, "simple") or not known:
         return []
     model, found = fitted(), []
-    over = fabric.oversubscription if fabric else 1
+    over = (fabric.oversubscription if fabric else 1) * _fewer_nics(setting)
     for way in _ways(setting):
         width = model.width(way)
         busbw = way.busbw(model.numbers)
@@ -269,10 +269,19 @@ def _best(gpus: Gpus, candidates: list[Candidate]) -> Candidate:
     return max(of_algorithm.values(), key=lambda each: each.typical)
 
 
-def _staging(setting: _Setting) -> tuple[str, ...]:
-    if setting.shape.nodes == 1 or all(nic.gpudirect for nic in setting.node.nics):
-        return ()
-    return ("staged through host memory: the NICs do not read GPU memory",)
+def _fewer_nics(setting: _Setting) -> float:
+    """Return by how much fewer NICs a part of the GPUs may use: the site may not say which."""
+    nodes, node = setting.shape.nodes, setting.node
+    if nodes == 1 or any(nic.near_gpus for nic in node.nics):
+        return 1
+    return min(node.nic_count, setting.gpus.count / setting.shape.per_node)
+
+
+def _staging(setting: _Setting) -> Iterator[str]:
+    if setting.shape.nodes > 1 and not all(nic.gpudirect for nic in setting.node.nics):
+        yield "staged through host memory: the NICs do not read GPU memory"
+    if _fewer_nics(setting) > 1:
+        yield "the band begins with fewer NICs: add near_gpus to nics"
 
 
 def bands(site: Site) -> list[Collective]:

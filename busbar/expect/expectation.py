@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from busbar.errors import BusbarError
 from busbar.site.family import Band, LinkClass, Transfer
@@ -58,17 +59,9 @@ class Expectation:
         return not guess and (value < self.low if self.unit == "us" else value > self.high)
 
     @classmethod
-    def at_least(
-        cls,
-        low: float,
-        limit: float,
-        *,
-        path: tuple[str, ...],
-        sources: tuple[str, ...],
-        nbytes: int | None,
-    ) -> Expectation:
-        """Return a floor for readings of which no band is known."""
-        return cls(limit, low, low, limit, path=path, sources=sources, nbytes=nbytes, floor=True)
+    def at_least(cls, low: float, limit: float, **more: Any) -> Expectation:
+        """Return a floor for readings of which no band is known; ``more``: path, sources, size."""
+        return cls(limit, low, low, limit, floor=True, **more)
 
 
 class NoExpectation(BusbarError):  # noqa: N818 - an answer, not a fault

@@ -35,11 +35,6 @@ from busbar.slurm.nodes import partition_by_node
 
 _NETWORKS = {"ib": "ib-", "roce": "roce-", "efa": "efa-", "cxi": "slingshot-"}
 """How the classes of ports begin that have a feature."""
-_EXAMPLES: dict[LinkKind, str] = {
-    "GPU": "nvlink or xgmi",
-    "host": "pcie, nvlink-c2c or infinity-fabric-host",
-    "network": "ib, roce, slingshot or efa",
-}
 
 
 @dataclass(frozen=True)
@@ -98,8 +93,7 @@ def _nodes(site: Site) -> Iterator[Violation]:
                 hint = meant(link_class, classes) or suggestion(link_class, sorted(classes))
                 yield (*base, *key), f"unknown link class {link_class!r}", hint
             elif (kind := classes[link_class].kind) not in (None, place):
-                words = {"kind": kind, "place": place, "examples": _EXAMPLES[place]}
-                yield breach((*base, *key), "link-kind", name=link_class, **words)
+                yield breach((*base, *key), f"{place}-link", name=link_class, kind=kind)
             elif node.gpus and not node.gpus.arch.startswith(classes[link_class].archs or ""):
                 archs = " and ".join(classes[link_class].archs)
                 yield breach(

@@ -46,6 +46,8 @@ _CHANNEL_BYTES = 16 << 20
 """A channel that has more to send gets another one beside it. One channel of an H100 carries
 20 GB/s: 8 GPUs send 64 MiB by 4 channels at 82 GB/s, 128 MiB at 163 and 256 MiB at 299; 4 GPUs
 send up to 128 MiB by 8 at 158. One of an A100 carries 14."""
+_MOST_OF_A_NODE = 16
+"""GPUs."""
 _FEW_SYSTEMS = 2
 """A class that fewer systems represent is not known."""
 
@@ -86,6 +88,11 @@ class Way:
         return min(1 << max(share, needed), _CHANNELS)
 
     @property
+    def racks(self) -> bool:
+        """Whether a network joins NVLink domains of many nodes."""
+        return self.nodes > 1 and self.per_node > _MOST_OF_A_NODE
+
+    @property
     def steps(self) -> tuple[float, float]:
         """Steps one after the other within nodes and between them."""
         both = 2 if self.collective == "all_reduce" else 1
@@ -101,8 +108,9 @@ class Way:
         if part == "channel":
             return f"channel vendor {self.vendor}", f"channel {place}"
         way = f"{part} way {self.vendor} {self.kind} {self.algo}"
-        pair = [f"{part} pair {self.vendor}"] if (self.nodes, self.per_node) == _PAIR else []
-        return f"{part} vendor {self.vendor}", way, f"{part} {place}", *pair
+        more = [f"{part} pair {self.vendor}"] if (self.nodes, self.per_node) == _PAIR else []
+        more += [f"between racks {self.kind}"] if part == "between" and self.racks else []
+        return f"{part} vendor {self.vendor}", way, f"{part} {place}", *more
 
     @property
     def all_names(self) -> tuple[str, ...]:
@@ -127,6 +135,7 @@ class Way:
         size = next(name for most, name in _SIZES if self.nbytes <= most)
         found = [f"{where}, {size}", f"{where}, {self.kind}"]
         found += [f"links {self.links}"] if self.per_node > 1 else []
+        found += ["several racks"] if self.racks else []
         found += ["two GPUs of a node"] if (self.nodes, self.per_node) == _PAIR else []
         staged = " through host memory" if self.host else ""
         network = f"network {self.network}{staged}, {self.kind}, {size}"

@@ -134,13 +134,14 @@ def fit(data: list[Row], known: Fit | None = None) -> Fit:
     index = {name: at for at, name in enumerate(names)}
     groups = [group(name) for name in names]
     center = np.array([np.log(CENTERS[g]) if g in CENTERS else 0.0 for g in groups])
-    spread = {g: FIXED.get(g, START.get(g, OTHERS)) for g in set(groups)}
+    all_groups = {*groups, *(known.spread if known else ())}
+    spread = {g: FIXED.get(g, START.get(g, OTHERS)) for g in all_groups}
     values, noise = center.copy(), 0.05
     if known:
         values = np.array(
             [known.numbers.get(name, start) for name, start in zip(names, center, strict=True)]
         )
-        spread |= {name: size for name, size in known.spread.items() if name in spread}
+        spread |= {name: size for name, size in known.spread.items() if name in groups}
         noise = known.noise
     target = np.log([row.value for row in data])
     for turn in range(3, 6) if known else range(ROUNDS):
@@ -157,8 +158,8 @@ def fit(data: list[Row], known: Fit | None = None) -> Fit:
             values = values + np.clip(step, -0.5, 0.5)
         covariance = np.linalg.inv(hessian)
         for name in spread:
-            if name not in FIXED:
-                mine = [at for at, g in enumerate(groups) if g == name]
+            mine = [at for at, g in enumerate(groups) if g == name]
+            if name not in FIXED and mine:
                 size = np.mean(values[mine] ** 2 + np.diag(covariance)[mine])
                 spread[name] = max(LEAST, float(size) ** 0.5)
         scaled = weight * noise**2  # robust, and less for small messages

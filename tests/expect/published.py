@@ -65,9 +65,9 @@ class Comparison:
 
 
 @cache
-def readings() -> tuple[Published, ...]:
-    """Return the readings of the table."""
-    with (DIRECTORY / "readings.tsv").open() as file:
+def readings(table: str = "readings") -> tuple[Published, ...]:
+    """Return the readings of a table; nothing is fitted to those of ``held-out``."""
+    with (DIRECTORY / f"{table}.tsv").open() as file:
         return tuple(map(_reading, csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)))
 
 

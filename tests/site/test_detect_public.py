@@ -27,6 +27,7 @@ from busbar.site.delivery import Delivery
 from busbar.verdict import Verdict
 from tests.cases import cases
 from tests.expect.published import readings
+from tests.expect.test_every_site import alike
 from tests.said import Command
 
 from .saved import DATA, detect_text, h200_outputs, inventory, wrong
@@ -418,15 +419,18 @@ MACHINES = sorted(path.name for path in PUBLIC.iterdir() if path.is_dir())
 def test_a_detected_site_passes_lint_and_condemns_no_healthy_run(
     machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Runs of one node on such GPUs, by any owner; two were found low by theirs."""
+    """Runs on such GPUs and between such NICs, by any owner; three were found low by theirs."""
     monkeypatch.delenv("BUSBAR_SITE_PATH")
     site = detected(machine).site
     assert lint(write(site, tmp_path / machine).parent) == []
     gpus = site.node.gpus
     for row in readings():
-        same = (row.gpu, row.nodes, row.kind) == (gpus.model, 1, "measured") and not row.partition
-        if same and row.bench in COLLECTIVES and row.gpus_per_node <= gpus.count:
-            question = Question(row.bench, row.nbytes, ranks=row.gpus_per_node, algo=row.algo)
+        alone = (row.gpu, row.nodes, row.kind) == (gpus.model, 1, "measured") and not row.partition
+        if not alone and not alike(site, row):
+            continue
+        if row.bench in COLLECTIVES and row.gpus_per_node <= gpus.count:
+            ranks = row.gpus_per_node * row.nodes
+            question = Question(row.bench, row.nbytes, row.nodes, ranks, algo=row.algo)
             with contextlib.suppress(NoExpectation):
                 verdicts = {verdict_on(b, row.value) for b in by_algorithm(site, question)}
                 assert verdicts & {Verdict.PASS, Verdict.UNJUDGED}, row
