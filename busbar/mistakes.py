@@ -30,7 +30,9 @@ def other_command(word: str, known: Sequence[str]) -> str:
         if " " in each:
             names.setdefault(each.split()[-1], []).append(each)
     if CHECKOUT:
-        for target in re.findall(r"^([a-z]\S*):", (CHECKOUT / "Makefile").read_text(), re.M):
+        for target in re.findall(
+            r"^(?P<target>[a-z]\S*):", (CHECKOUT / "Makefile").read_text(), re.M
+        ):
             names.setdefault(target, [f"make {target}"])
     names |= {word: [command] for word, command in beside(__file__)["commands"].items()}
     meant = names.get(word, [])
@@ -62,7 +64,7 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
     """
     for before, word in zip(["", *words], words, strict=False):
         option, _, name = word.rpartition("=")
-        if not name or not re.match(re.escape(name) + r"(:|$)", error.where):
+        if not name or not re.match(re.escape(name) + r"(?::|$)", error.where):
             continue
         option = option or (before if before.startswith("-") else "")
         path, hint = Path(name), error.hint

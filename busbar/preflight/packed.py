@@ -129,7 +129,8 @@ def open_image(path: Path) -> Files:
     if path.is_file():
         return Sif(path)
     if not path.is_dir():
-        where = re.sub(r"^(\w+:)/", r"\1//", str(path))  # Path keeps one slash of docker://
+        # Path keeps one slash of docker://.
+        where = re.sub(r"^(?P<scheme>\w+:)/", r"\g<scheme>//", str(path))
         raise refused("no-image", where)
     files = Directory(path)
     if files.kind(ROOT / "oci-layout"):
