@@ -27,9 +27,6 @@ from busbar.parse import numbers
 
 ErrorKind = Literal["xid", "sxid", "amdgpu"]
 _HEAD = re.compile(r"\d{1,9},(?P<number>\d+),(?P<us>\d+),[^;]*;")
-_BY_KERNEL = re.compile(r"[0-7],\d+,(?P<us>\d+),[^;]*;")
-"""The records of programs have larger first numbers."""
-_LINE = re.compile(r"^\[ *(?P<s>\d+\.\d+)\] ", re.MULTILINE)
 _BUS = r"(?:[0-9A-Fa-f]{4}){1,2}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
 _ERRORS: dict[ErrorKind, re.Pattern[str]] = {
     "xid": re.compile(
@@ -49,14 +46,17 @@ _ERRORS: dict[ErrorKind, re.Pattern[str]] = {
 }
 _QUOTED = re.compile(r"(?<=.)\bprocess\b.*", re.IGNORECASE)
 """What amdgpu quotes: ``for process NAME pid 7 thread NAME``, ``Process information: ...``."""
-_NETFILTER = r"IN=\S{0,15} OUT=\S{0,15}(?: (?:ARP )?[A-Z]{3,}=\S*){3}"
+_NETFILTER = re.compile(r"IN=\S{0,15} OUT=\S{0,15}(?: (?:ARP )?[A-Z]{3,}=\S*){3}")
 """Longer than a process name, which an Xid holds."""
 _BEGINS = (
-    rf"(?:(?:NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?{_BUS}[^)\n]*\): \d+,"
-    rf"|amdgpu (?P<bus>{_BUS}): )(?!.*{_NETFILTER})"
+    r"(?P<record>(?P<begin>"
+    rf"(?:NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?{_BUS}[^)\n]*\): \d+,"
+    rf"|amdgpu (?P<bus>{_BUS}): ).*)"
 )
-_IN_RECORD, _IN_LINE = re.compile(f";{_BEGINS}"), re.compile(f" {_BEGINS}")
-"""Pass over ten megabytes of other records in a tenth of a second: a prolog waits for it."""
+_IN_RECORD = re.compile(rf"\n[0-7],\d+,(?P<us>\d+),[^;\n]*;{_BEGINS}")
+"""The records of programs have larger first numbers. Only the begin of each line is searched: ten
+megabytes of any text take less than a tenth of a second."""
+_IN_LINE = re.compile(rf"\n\[ *(?P<s>\d+\.\d+)\] {_BEGINS}")
 _MOST_RECORDS = 5000
 """Records looked at, from the end of the log, that may be a new error. Before more, it is lost."""
 _VENDORS: dict[ErrorKind, int] = {"xid": 0x10DE, "sxid": 0x10DE, "amdgpu": 0x1002}
@@ -109,14 +109,16 @@ def read(root: Path) -> KernelLog:
     devices = root / "sys/bus/pci/devices"
     if not devices.is_dir():
         return replace(log, certain=False)
-    return replace(log, errors=tuple(e for e in log.errors if _is_present(e, devices)))
+    vendors: dict[str, set[int]] = {}
+    for function in devices.iterdir():
+        vendors.setdefault(function.name[:-2], set()).add(number_in(function / "vendor"))
 
+    def is_present(error: KernelError) -> bool:
+        # The driver may write a domain of eight digits, and no function.
+        address = error.bus_id.partition(".")[0][-len("0000:00:00") :]
+        return _VENDORS[error.kind] in vendors.get(address, ())
 
-def _is_present(error: KernelError, devices: Path) -> bool:
-    # The driver may write a domain of eight digits, and no function.
-    address = error.bus_id.partition(".")[0][-len("0000:00:00") :]
-    vendors = (number_in(device / "vendor") for device in devices.glob(f"{address}.*"))
-    return _VENDORS[error.kind] in vendors
+    return replace(log, errors=tuple(filter(is_present, log.errors)))
 
 
 def _read(path: Path) -> KernelLog:
@@ -150,13 +152,13 @@ def parse(text: str) -> KernelLog:
     """Parse records of `/dev/kmsg`, which are numbered from 0 on. Other lines are skipped."""
     # Lines after the first of a record begin with a blank: what the kernel knows of the device.
     text = text.replace("\n ", "\0 ")
-    errors, cut_s = _last_of_each(text, _IN_RECORD, _BY_KERNEL)
+    errors, cut_s = _last_of_each(text, _IN_RECORD)
     records = [record for record in text.split("\n") if record[:1].isdecimal()]
     return KernelLog(errors, _lost_until(records) if cut_s is None else cut_s)
 
 
 def _last_of_each(
-    text: str, begins: re.Pattern[str], heads: re.Pattern[str]
+    text: str, begins: re.Pattern[str]
 ) -> tuple[tuple[KernelError, ...], float | None]:
     """Return each error once, and until when the log was not searched, if there is too much.
 
@@ -165,21 +167,20 @@ def _last_of_each(
     errors: dict[object, KernelError] = {}
     known: set[str] = set()
     left, oldest_s = _MOST_RECORDS, None
-    for found in reversed([*begins.finditer(text)]):
-        start, after = text.rfind("\n", 0, found.start()) + 1, found.start() + 1
-        if found[0] in known or not (head := heads.match(text, start, after)):
+    for found in reversed([*begins.finditer("\n" + text)]):
+        if found["begin"] in known:
             continue
         if not left:
             return (*reversed(errors.values()),), oldest_s
-        left, oldest_s = left - 1, _seconds(head)
-        end = text.find("\n", start)
-        line, *device = text[after : end if end >= 0 else None].split("\0")
-        by_device = heads is _LINE or not found["bus"] or f" DEVICE=+pci:{found['bus']}" in device
-        error = _error(line, oldest_s) if by_device and head.end() == after else None
+        left, oldest_s = left - 1, _seconds(found)
+        line, *device = found["record"].split("\0")
+        wanted = f" DEVICE=+pci:{found['bus']}" if begins is _IN_RECORD and found["bus"] else ""
+        forged = (wanted and wanted not in device) or _NETFILTER.search(line)
+        error = None if forged else _error(line, oldest_s)
         if error:
             errors.setdefault(error.key, error)
             if not found["bus"]:  # the rest of the line makes no other error of it
-                known.add(found[0])
+                known.add(found["begin"])
     return (*reversed(errors.values()),), None
 
 
@@ -202,8 +203,8 @@ def _lost_until(records: Sequence[str]) -> float | None:
 
 def parse_dmesg(text: str) -> KernelLog:
     """Parse the output of ``dmesg``, which is whole if it begins with the boot."""
-    errors, cut_s = _last_of_each(text, _IN_LINE, _LINE)
-    first = _LINE.search(text)
+    errors, cut_s = _last_of_each(text, _IN_LINE)
+    first = re.search(r"^\[ *(?P<s>\d+\.\d+)\] ", text, re.MULTILINE)
     return KernelLog(errors, cut_s or (first and _seconds(first)) or None, certain=False)
 
 

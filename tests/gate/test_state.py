@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from busbar.gate.findings import GateDocument
-from busbar.gate.kernel_log import KernelLog, parse, parse_dmesg
+from busbar.gate.kernel_log import KernelLog, parse, parse_dmesg, read
 from busbar.gate.passive import gather, mount_state
 from busbar.gate.run import run
 from busbar.gate.site import MountRule, NodeGpus, NodeKind
@@ -375,17 +375,28 @@ def test_a_flood_by_a_job_hides_nothing_unsaid() -> None:
     forged = f"a[7]: segfault at 0 ip 0 sp 0 error 6 in ;{XID}[0+1]"
 
     def log(*texts: str) -> KernelLog:
-        records = (kmsg(text, 9e4 - number, number) for number, text in enumerate(texts))
+        records = (kmsg(text, 9e4 - number, number=number) for number, text in enumerate(texts))
         return parse("".join(records))
 
     assert [error.code for error in log(XID, *[job] * 60_000).errors] == [79, 13]
     both = log(f"{AMD_ERROR}GPU reset(3) failed", *[fault] * 9).errors
     assert [error.may_be_a_job for error in both] == [False, True]
-    for text in (fault, forged, f"{AMD_ERROR}a"):
+    for text in (fault, forged, f"{AMD_ERROR}a", f";{XID[:30]}" * 40):
         begin = time.process_time()
         long = log(XID, *[text] * 60_000)
-        assert long.lost_until_s, "it is not said that the log was not read as a whole"
         assert time.process_time() - begin < 2
+        # That the log was not searched as a whole is said.
+        assert long.lost_until_s if text.startswith("amdgpu") else long.errors == log(XID).errors
+
+
+def test_the_devices_of_the_node_are_read_once(node: Node) -> None:
+    """Of errors at many addresses, only those of this node count."""
+    elsewhere = (XID.replace("0000:", f"{number + 1:04x}:") for number in range(4000))
+    records = (kmsg(text, number=number) for number, text in enumerate([XID, *elsewhere]))
+    node.write("dev/kmsg", "".join(records))
+    begin = time.process_time()
+    assert [error.bus_id for error in read(node.root).errors] == ["0000:02:00"]
+    assert time.process_time() - begin < 0.5
 
 
 def test_lines_that_the_log_has_lost_are_reported(node: Node) -> None:
