@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="a4eac31a86e7e4dce7044a466c53cf5a4575df9802935cce00ae005534f647b1",
+        sha256="5a557810792a578d7adfab91c16cb5e30f1118ed1d6dd8a22b8c78ab7c4bc4e1",
         expand=False,
     )
 
