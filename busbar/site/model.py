@@ -259,7 +259,7 @@ class Fabric(Record):
     """Description of the switches."""
     uplinks: str = ""
     """Links between switches, in words."""
-    oversubscription: Annotated[float, Field(ge=1)] = 1
+    oversubscription: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 1
     """Ports of nodes over uplinks, by rate: 2 if a switch has half as much to other switches. Jobs
     may lie below one switch, so it lowers the low ends of bands, and no limit."""
     rails_per_pair: Count = 1
