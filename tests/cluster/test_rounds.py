@@ -90,6 +90,65 @@ def rounds(cluster: Cluster, store: Store, tmp_path: Path) -> Rounds:
     return Rounds(PROGRAM, NODES, store, limits=limits, log=tmp_path / "log", show=lambda _: None)
 
 
+FLAP = """\
+srun: cluster configuration lacks support for cpu binding
+[1795674510.012037] [n3:173  :0]     ucp_context.c:1969 UCX  WARN  UCP API version is incompatible
+srun: error: task 3 launch failed: Slurmd could not connect IO
+"""
+"""What srun 22.05.8 printed when the link of a node was down for 3 s, with another rank."""
+ON_NODE = (
+    "srun: error: Task launch for StepId=9.1 failed on node n2: Communication connection failure"
+)
+NO_NODE = "srun: error: timeout waiting for task launch, started 2 of 6 tasks"
+
+
+@pytest.mark.parametrize(
+    ("log", "failures", "up", "gone"),
+    [
+        (FLAP, 1, True, {}),
+        (FLAP, 2, True, {"n2": "did not start or answer 2 times"}),
+        (FLAP, 1, False, {"n2": "starts no process: down, or not reachable"}),
+        (ON_NODE, 1, False, {"n2": "starts no process: down, or not reachable"}),
+        (NO_NODE, 1, True, {}),
+        (FLAP.replace("task 3", "task 1"), 1, True, {}),
+    ],
+)
+def test_a_start_that_srun_calls_failed_is_repeated_at_once(
+    rounds: Rounds,
+    cluster: Cluster,
+    store: Store,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    log: str,
+    failures: int,
+    up: bool,
+    gone: dict[str, str],
+) -> None:
+    """Slurm kept the step, and the sweep waited until the 300 s of its launch were over.
+
+    A node is named that has not started: the order of Slurm's ranks may be another one.
+    """
+    shown: list[str] = []
+    rounds._show = shown.append
+
+    def wait(step: Step, _: float) -> bool:
+        if len(cluster.steps) <= failures:
+            step.started, step.nodes = {"n1", "n3"}, ()
+            with rounds._log.open("a") as file:
+                file.write(log)
+            return False
+        return True
+
+    monkeypatch.setattr(Step, "wait_for_ranks", wait)
+    monkeypatch.setattr(module, "answering", lambda nodes, _=0: {*nodes} if up else set())
+    rounds.measure(PLAN)
+    assert "1 of 3 nodes did not start the pair program: n2 (srun: error: " in shown[0]
+    assert rounds.gone == gone
+    assert len(cluster.steps) == failures + 1
+    assert (states(store)[1, "n1", "n2", None] is PairState.OK) == (not gone)
+    assert states(store)[2, "n1", "n3", None] is PairState.OK
+
+
 def states(store: Store) -> dict[tuple[int, str, str, str | None], PairState]:
     return {(row.round, row.a, row.b, row.nic): row.state for row in store.rows}
 

@@ -24,6 +24,7 @@ from busbar.cluster.measure.store import Store
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair
 from busbar.parse.events import CLOCK_MARGIN
 from busbar.slurm.client import Slurm, few_cpus
+from busbar.slurm.hostlist import fold
 from busbar.slurm.steps import answering
 
 _STRIKES = 2
@@ -35,6 +36,11 @@ _LOOK_AFTER_S, _SHORT_PROBE_S = 8, 10
 _FEWEST_SEGMENTS = 200
 """Of TCP in one pass: with fewer, the data went another way."""
 _LATE = "no answer before the deadline"
+_FAILED_START = re.compile(
+    r"srun: error: (?:task (?P<task>\d{1,9}) launch failed: |Task launch for \S+ failed on node"
+    r" (?P<node>[^\s:]+): |Application launch failed|timeout waiting for task launch)"
+)
+"""After it Slurm may keep the step, whose other ranks wait in MPI for the one that is missing."""
 Pair = tuple[str, str]
 
 
@@ -262,30 +268,50 @@ class Rounds:
 
     def _start(self, nodes: list[str]) -> None:
         began = time.monotonic()
+        logged = self._log.stat().st_size if self._log.exists() else 0
         patience = max(self._limits.end - began, 1) + self._limits.grace
         step = PairStep(
             self._program, nodes, self._log, few_cpus=self._few_cpus, patience=round(patience)
         )
-        deadline = min(began + self._limits.launch, self._limits.end)
-        complete = step.wait_for_ranks(min(began + _LOOK_AFTER_S, deadline))
-        late = {node for node in nodes if node not in step.started}
-        alive = None
-        if not complete and 0 < len(late) * 2 <= len(nodes):  # most have started long ago
-            alive = answering(late, _SHORT_PROBE_S)
-        if not complete and (alive is None or alive == late):
-            complete, alive = step.wait_for_ranks(deadline), None
+        failed = self._wait(step, began, logged)
         launch = self.times.launch + time.monotonic() - began
         self.times = replace(self.times, launch=launch, steps=self.times.steps + 1)
-        if complete:
+        if not failed:
             self._step = step
             return
-        reason = (step.errors or _errors_of_slurm(self._log))[:1]
+        silent, alive = failed
+        reason = (step.errors or _errors_of_slurm(self._log, logged))[:1]
         why = f" ({reason[0]})" if reason else ""
-        missing = [node for node in nodes if node not in step.nodes]
-        self._show(f"{len(missing)} of {len(nodes)} nodes did not start the pair program{why}")
-        unheard = {node for node in missing if node not in step.started}
+        count = f"{len(silent)} of {len(nodes)} nodes"
+        self._show(f"{count} did not start the pair program: {fold(silent)[:200]}{why}")
         step.close(kill=True)
-        self._strike(unheard or set(missing), among=len(nodes), alive=alive)
+        self._strike(silent, among=len(nodes), alive=alive)
+
+    def _wait(
+        self, step: PairStep, began: float, logged: int
+    ) -> tuple[set[str], set[str] | None] | None:
+        """Wait for the ranks of a step, whose messages begin at byte ``logged`` of the log.
+
+        Return None if all take orders. Else return the nodes that did not start, and those of
+        them that start another process, if they were asked.
+        """
+        nodes = step.requested
+        deadline = min(began + self._limits.launch, self._limits.end)
+        look, asked = min(began + _LOOK_AFTER_S, deadline), False
+        while not step.wait_for_ranks(look):
+            late = {node for node in nodes if node not in step.started}
+            errors = _errors_of_slurm(self._log, logged)
+            failed = _failed_starts(errors, nodes, len(self._program.rails))
+            if named := late & (failed or set()):
+                return named, answering(named, _SHORT_PROBE_S)
+            if failed is not None or step.ended or look >= deadline:
+                return late or {*nodes} - {*step.nodes}, None
+            if not asked and 0 < len(late) * 2 <= len(nodes):  # most have started long ago
+                asked, alive = True, answering(late, _SHORT_PROBE_S)
+                if alive != late:
+                    return late, alive
+            look = min(time.monotonic() + _LOOK_S, deadline)
+        return None
 
     def _replace(self, step: PairStep, silent: set[str], *, broken: bool) -> None:
         """End a step with nodes that do not answer; the next round starts another one."""
@@ -311,7 +337,7 @@ class Rounds:
             if node not in alive:
                 self.gone[node] = "starts no process: down, or not reachable"
             elif self._strikes[node] >= _STRIKES:
-                self.gone[node] = f"did not answer {_STRIKES} times"
+                self.gone[node] = f"did not start or answer {_STRIKES} times"
         for node in sorted(nodes & self.gone.keys()):
             self._show(f"{node}: {self.gone[node]}")
 
@@ -319,11 +345,23 @@ class Rounds:
         return time.monotonic() + self._limits.reading + self._limits.grace > self._limits.end
 
 
-def _errors_of_slurm(log: Path) -> list[str]:
-    """Return what Slurm gives as an error in the log of a step."""
-    with log.open(encoding="utf-8", errors="backslashreplace") as file:
-        lines = file.read(_MOST_LOG).splitlines()
+def _errors_of_slurm(log: Path, start: int) -> list[str]:
+    """Return what Slurm gives as an error in a log, from a byte on, at most of its end."""
+    with log.open("rb") as file:
+        file.seek(max(start, log.stat().st_size - _MOST_LOG))
+        lines = file.read(_MOST_LOG).decode(errors="backslashreplace").splitlines()
     return [line[:200] for line in lines if re.match(r"(?:srun|slurmstepd)\S*: error: ", line)]
+
+
+def _failed_starts(errors: Iterable[str], nodes: Sequence[str], per_node: int) -> set[str] | None:
+    """Return the nodes of which srun says that a start failed; None if no start failed.
+
+    Ranks are numbered by node, in the order of the allocation.
+    """
+    found = [match for line in errors if (match := _FAILED_START.match(line))]
+    by_rank = {int(match["task"]) // per_node for match in found if match["task"]}
+    named = {match["node"] for match in found if match["node"]}
+    return named | {nodes[n] for n in by_rank if n < len(nodes)} if found else None
 
 
 def job_ended() -> str:
