@@ -56,6 +56,7 @@ def test_a_sweep_that_was_ended_resumes_and_names_the_slow_node(
         # Slurm revokes the job at the same time.
         assert re.match("SIGTERM|(Slurm ended )?the job", document["stopped"]), document
         assert status == 143
+        assert "counters" not in str(document["notes"]), document
         kept = {line for line in results(output) if '"ok"' in line}
         assert len(kept) >= 8
         assert not one.run("squeue", "--noheader", "--states=RUNNING")
@@ -196,3 +197,17 @@ def test_a_fault_costs_no_result(name: str, one: Fleet, tmp_path: Path) -> None:
         _, document = one.sweep(output, "--resume").ended()
         assert (document["verdict"], document["unmeasured"]) == ("pass", []), str(document)
         assert set(kept) <= set(results(output))
+
+
+@pytest.mark.long
+def test_a_link_that_is_down_during_the_launch_costs_no_node(one: Fleet, tmp_path: Path) -> None:
+    """Slurm keeps a step of which it cannot start a rank; the sweep waited 300 s for it."""
+    sweep = one.sweep(tmp_path / "out")
+    while not (tmp_path / "out" / "srun.log").exists() and sweep.process.poll() is None:
+        time.sleep(0.01)
+    one.run("ip", "link", "set", "n7", "down")
+    time.sleep(3)
+    one.run("ip", "link", "set", "n7", "up")
+    _, document = sweep.ended(60)
+    assert [row["id"] for row in document["accused"]] == ["n7/eth0"], str(document)
+    assert (document["gone"], document["unmeasured"]) == ([], []), str(document)

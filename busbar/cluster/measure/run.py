@@ -220,7 +220,7 @@ class SweepRunner:
             ports = port_faults(self._grown, self._request.nics)
             again = set() if self.outcome.stopped else self._confirmed
             self.outcome.confirmed = frozenset(again & {one.id for one in found.accused})
-            blind = self._before and not self._grown
+            blind = self._before and not (self._grown or self.outcome.stopped)
             notes = ("no node showed the counters of its ports at both ends",) if blind else ()
             self.outcome.analysis = replace(
                 found, accused=(*found.accused, *ports), notes=(*found.notes, *notes)
