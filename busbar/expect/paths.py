@@ -17,11 +17,15 @@ def within_node(
 ) -> Path:
     """Return the widest path between two GPUs of a node; without GPU links, through the host.
 
-    Raises ``NoExpectation`` if both are the same GPU, or if the site states no path.
+    Raises ``NoExpectation`` if both are the same GPU, if the node lacks one of them, or if the
+    site states no path.
     """
     if src is None or dst is None or src == dst:
         raise NoExpectation(f"both ranks are on GPU {src}, so no link is used")
     graph = node_graph(node, classes)
+    for index in (src, dst):  # a log can name any
+        if gpu(index) not in graph.hops:
+            raise NoExpectation(f"the nodes have no GPU {index}")
     plain = widest_path(graph, gpu(src), gpu(dst))
     if plain is None:
         if node.gpus is None or node.gpus.host_link is None:
