@@ -39,7 +39,6 @@ def gpu_violations(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Vio
     if gpus.count > 1 and "links" not in gpus.model_fields_set:
         yield breach(("links",), "no-links")
     if gpus.links:
-        yield from _links(gpus)
         yield from _too_many(gpus, classes)
     if gpus.partitioning:
         yield from _partitioning(gpus)
@@ -47,18 +46,6 @@ def gpu_violations(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Vio
         yield breach(("multicast",), "multicast")
     if (gpus.vendor == "nvidia") != gpus.arch.startswith("sm_"):
         yield breach(("arch",), "arch", arch=gpus.arch, vendor=gpus.vendor)
-
-
-def _links(gpus: Gpus) -> Iterator[Violation]:
-    assert gpus.links
-    package = gpus.links.package
-    if package and gpus.count % package.devices:
-        at = ("links", "package", "devices")
-        yield breach(at, "package", count=gpus.count, devices=package.devices)
-    for index, link in enumerate(gpus.links.pairs):
-        if max(link.between) >= gpus.packages:
-            key = ("links", "pairs", index, "between")
-            yield breach(key, "no-such-gpu", gpu=max(link.between), last=gpus.packages - 1)
 
 
 def _too_many(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Violation]:

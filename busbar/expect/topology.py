@@ -13,7 +13,7 @@ from functools import lru_cache
 from busbar.errors import BusbarError
 from busbar.expect.graph import Graph, Hop, gpu
 from busbar.site.family import LinkClass
-from busbar.site.links import Bundle, PairLink
+from busbar.site.links import Bundle
 from busbar.site.model import Nic, NodeType
 
 SWITCH = "switch"
@@ -68,8 +68,8 @@ def _graph(node: NodeType, items: tuple[tuple[str, LinkClass], ...]) -> Graph:
         for end in ends:
             join(end, SWITCH, links.switched.link_class, links.switched.count)
     for link in links.direct(len(ends)):
-        first, second = _ends(link, ends)
-        join(first, second, link.link_class, link.count)
+        first, second = link.between
+        join(ends[first], ends[second], link.link_class, link.count)
     return graph
 
 
@@ -94,16 +94,6 @@ def _join_host(node: NodeType, join: Callable[[str, str, str, int], None]) -> No
             up(f"pcie{number}.{at}", f"socket{number}", switch.uplink, len(switch.gpus))
         for other in range(number):
             up(f"socket{other}", f"socket{number}", socket.link, len(socket.all_gpus))
-
-
-def _ends(link: PairLink, ends: list[str]) -> tuple[str, str]:
-    first, second = link.between
-    if max(first, second) >= len(ends):
-        raise BusbarError(
-            f"a link leads to GPU {max(first, second)}",
-            hint=f"the node has GPUs 0 to {len(ends) - 1}",
-        )
-    return ends[first], ends[second]
 
 
 def domain_nodes(node: NodeType) -> int:

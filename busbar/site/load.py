@@ -7,7 +7,7 @@ import errno
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from busbar import data
 from busbar.errors import BusbarError, file_error, near, suggestion
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
-from busbar.site.yamlfile import Document, parse, written
+from busbar.site.yamlfile import Document, Location, parse, written
 
 SITE_FILE = "site.yaml"
 _CPUS = Path("/sys/devices/system/cpu")
@@ -120,6 +120,7 @@ def load(name_or_path: str | Path) -> Site:
                 where=written(documents, ("partitions", index, "node_type")),
                 hint=suggestion(partition.node_type, site.node_types),
             )
+    _refuse_links_to_nowhere(site, documents)
     directory = document.path.resolve().parent
     if directory.name != site.name and document.path.name == SITE_FILE:
         raise BusbarError(
@@ -129,6 +130,28 @@ def load(name_or_path: str | Path) -> Site:
         )
     site._directory = directory
     return site
+
+
+def _refuse_links_to_nowhere(site: Site, documents: Sequence[Document]) -> None:
+    for name, node in site.node_types.items():
+        gpus = node.gpus
+        if gpus is None or gpus.links is None:
+            continue
+        links: Location = ("node_types", name, "gpus", "links")
+        package, last = gpus.links.package, gpus.packages - 1
+        if package and gpus.count % package.devices:
+            raise BusbarError(
+                f"{gpus.count} GPUs do not fill packages of {package.devices}",
+                where=written(documents, (*links, "package", "devices")),
+                hint="correct the number of GPUs or of devices",
+            )
+        for index, link in enumerate(gpus.links.pairs):
+            if max(link.between) > last:
+                raise BusbarError(
+                    f"no {'package' if package else 'GPU'} {max(link.between)}",
+                    where=written(documents, (*links, "pairs", index, "between")),
+                    hint=f"the node has {'packages' if package else 'GPUs'} 0 to {last}",
+                )
 
 
 def family(site: Site) -> Family:

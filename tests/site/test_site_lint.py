@@ -59,6 +59,10 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
     "a link to a GPU that is not there": (
         *("mi250x", "node_types.gpu.gpus.links.pairs[0].between", [0, 8], "no GPU 8"),
     ),
+    "a package that is not full": (
+        *("mi300x", "node_types.cpx.gpus.links.package.devices", 3),
+        "64 GPUs do not fill packages of 3",
+    ),
     "NIC near a GPU that is not there": (
         *("h20-roce", "node_types.h20.nics[3].near_gpus", [6, 8], "near GPU 8"),
     ),
