@@ -23,6 +23,7 @@ from busbar.expect.show import (
     print_matrix,
     single,
 )
+from busbar.expect.split import split
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import stdout
@@ -53,6 +54,7 @@ def _expect(args: argparse.Namespace) -> int:
 
         busbar expect --site mi250x
         busbar expect --site p5 --bench all_reduce --nodes 2 --bytes 2G
+        busbar expect --site p5 --bench all_reduce --nodes 2 --split-mask 0x7
     """
     site = sites.load(args.site)
     if args.src is None and args.dst is not None:
@@ -73,6 +75,8 @@ def _expect(args: argparse.Namespace) -> int:
         if site.node_type(args.partition).gpus or args.nodes == 1:
             return _matrix(args, site, question)
         question = replace(question, src=0, dst=0, buffers=args.buffers or "H H")
+    if args.split_mask is not None:
+        question = split(site, question, args.split_mask)
     answer = _ask(site, question)
     document = ExpectDocument(site=site.name, bench=args.bench, answer=answer)
     show(args, document, single(site, args.bench, answer), indent=2)
@@ -82,7 +86,7 @@ def _expect(args: argparse.Namespace) -> int:
 _ONLY_FOR = {
     **dict.fromkeys(("src", "dst", "buffers", "engine"), "two GPUs"),
     "ranks": "several ranks",
-    **dict.fromkeys(("algo", "protocol", "harness"), "collectives"),
+    **dict.fromkeys(("algo", "protocol", "harness", "split_mask"), "collectives"),
 }
 """The benchmarks to which an option applies; other options apply to all benchmarks."""
 
@@ -92,7 +96,7 @@ def _refuse_inapplicable(args: argparse.Namespace) -> None:
         applies = {"two GPUs"}
     else:
         applies = {"several ranks"} | ({"collectives"} if args.bench in COLLECTIVES else set())
-    names = {"src": "from", "dst": "to"}
+    names = {"src": "from", "dst": "to", "split_mask": "split-mask"}
     for key, kind in _ONLY_FOR.items():
         if getattr(args, key) is not None and kind not in applies:
             raise BusbarError(

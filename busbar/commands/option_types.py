@@ -40,6 +40,13 @@ above_zero = _bounded(numbers.real, "a number above 0", math.ulp(0.0))
 look_seconds = _bounded(numbers.real, "1 to 60 seconds", 1, 60)
 
 
+def mask(text: str) -> int:
+    """Return a mask, decimal or hexadecimal, such as ``7`` or ``0x7``."""
+    if not re.fullmatch(r"0x[0-9a-fA-F]{1,8}|0|[1-9][0-9]{0,8}", text):
+        raise argparse.ArgumentTypeError(f"must be a mask such as 0x7, got {text!r}")
+    return int(text, 0)
+
+
 def share(text: str) -> float:
     """Return a number from 0 to below 1, or a percentage such as ``20%``."""
     percent = text.endswith("%")

@@ -10,7 +10,9 @@ smallest cut. Between N nodes with NICs of B in each direction, n ranks, g of th
   NVIDIA/nccl-tests issue 196 report readings that only this bound explains);
 - reduction in the network (SHARP of InfiniBand): a node sends its data once and receives the
   result once, so algorithm bandwidth <= B;
-- sendrecv: only the last GPU of a node sends to the next one, by the NICs that it can use.
+- sendrecv: only the last GPU of a node sends to the next one, by the NICs that it can use;
+- k communicators at once: nccl-tests reports the average of their times (NVIDIA/nccl-tests issue
+  234), which is least if they go one after the other, so the reading <= 2 / (k + 1) of the NICs.
 
 Within a node NVLink SHARP reduces in the switch: each GPU sends its data once and the reduced
 share once, so algorithm bandwidth <= B / (1 + 1/g).
@@ -51,6 +53,8 @@ class Shape:
     """None: whichever is the fastest."""
     rails: int = 1
     """NICs that a pair of ranks can use."""
+    communicators: int = 1
+    """Communicators on each node that run the collective at once."""
 
     @property
     def ranks(self) -> int:
@@ -153,15 +157,19 @@ def network_bound(
 ) -> float:
     """Return the bound on bus bandwidth of the NICs.
 
-    ``near``: count only the NICs near a GPU that takes part, if the nodes state them.
+    ``near``: count only the NICs near a GPU that takes part, if the nodes state them, and let
+    several communicators have equal shares of them.
     """
-    nodes, ranks, algo = run.nodes, run.ranks, run.algo
-    if run.collective == "sendrecv":
-        return min(_of_one_gpu(node, classes, index, run) for index in (0, run.per_node - 1))
-    used = [nic for nic in node.nics if set(nic.near_gpus) & set(range(run.per_node))]
+    nodes, ranks, algo, several = run.nodes, run.ranks, run.algo, run.communicators
+    gpus = set(range(run.per_node * several))
+    used = [nic for nic in node.nics if gpus.intersection(nic.near_gpus)]
     rate = network(
         node.model_copy(update={"nics": tuple(used)}) if near and used else node, classes
     )
+    rate /= several if near else (several + 1) / 2
+    if run.collective == "sendrecv":
+        ends = [_of_one_gpu(node, classes, index, run) for index in (0, run.per_node - 1)]
+        return min([*ends, rate] if several > 1 else ends)
     if run.collective == "alltoall":
         return rate * (ranks - 1) / (run.per_node * (ranks - run.per_node))
     if algo == _COLLNET and run.collective == "all_reduce":

@@ -136,8 +136,9 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
     band = best.band
     if band is None:
         path = (*path, f"band of {best.algo}")
-    proof: Proof = proven(site, setting.gpus, band) if band else "none"
-    if band is None and not best.outside and site.proof != "none":
+    outside = best.outside or question.communicators > 1  # nobody published such runs
+    proof: Proof = proven(site, setting.gpus, band) if band and not outside else "none"
+    if band is None and not outside and site.proof != "none":
         proof = "replay"  # by a reference of the site, or a reading behind the model
     typical = min(best.typical, _MOST**2 * most.gb_per_s)
     expected = Expectation(
@@ -151,7 +152,7 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
         nbytes=question.nbytes or (band.bytes[1] if band else _LARGE),
         fitted=best.fitted,
         readings=best.readings,
-        outside=best.outside,
+        outside=outside,
     )
     return expected, best
 
@@ -175,11 +176,11 @@ def _setting(site: Site, question: Question) -> _Setting:
     where = f"site {site.name}, {bench} on {nodes} node{'s' if nodes > 1 else ''}"
     if node.gpus is None:
         raise NoExpectation("the nodes have no GPUs", where=where)
-    per_node = _ranks_per_node(node.gpus, question, where)
+    per_node = ranks_per_node(node.gpus, question, where)
     large, domains = joined(node, nodes)
     per_domain = per_node * (large.gpus.count // node.gpus.count if large.gpus else 1)
     rails = site.fabric.rails_per_pair if site.fabric else 1
-    shape = Shape(bench, domains, per_domain, question.algo, rails)
+    shape = Shape(bench, domains, per_domain, question.algo, rails, question.communicators)
     gpus, alone = large.gpus or node.gpus, site.only(question.partition)
     return _Setting(alone, question, large, shape, gpus, link_classes(site), where)
 
@@ -271,13 +272,15 @@ def _best(gpus: Gpus, candidates: list[Candidate]) -> Candidate:
 
 def _fewer_nics(setting: _Setting) -> float:
     """Return by how much fewer NICs a part of the GPUs may use: the site may not say which."""
-    nodes, node = setting.shape.nodes, setting.node
-    if nodes == 1 or any(nic.near_gpus for nic in node.nics):
+    shape, node = setting.shape, setting.node
+    if shape.nodes == 1 or any(nic.near_gpus for nic in node.nics):
         return 1
-    return min(node.nic_count, setting.gpus.count / setting.shape.per_node)
+    return min(node.nic_count, setting.gpus.count / (shape.per_node * shape.communicators))
 
 
 def _staging(setting: _Setting) -> Iterator[str]:
+    if setting.shape.nodes > 1 and (several := setting.shape.communicators) > 1:
+        yield f"one of {several} communicators on each node, which have equal shares of the NICs"
     if setting.shape.nodes > 1 and not all(nic.gpudirect for nic in setting.node.nics):
         yield "staged through host memory: the NICs do not read GPU memory"
     if _fewer_nics(setting) > 1:
@@ -312,7 +315,8 @@ def harnesses(site: Site) -> list[str]:
     return sorted({*HARNESSES, *(band.harness for band in bands(site))})
 
 
-def _ranks_per_node(gpus: Gpus, question: Question, where: str) -> int:
+def ranks_per_node(gpus: Gpus, question: Question, where: str) -> int:
+    """Return the ranks on each node; raise ``BusbarError`` if they cannot be equally many."""
     nodes, ranks = question.nodes, question.ranks
     if nodes < 1:
         raise BusbarError(f"nodes must be positive, got {nodes}", where=where)

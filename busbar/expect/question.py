@@ -41,6 +41,8 @@ class Question:
     partition: str | None = None
     pairs: int = 1
     """Simultaneous pairs (``osu_mbw_mr``)."""
+    communicators: int = 1
+    """Communicators on each node that run such a collective at once."""
     driver_us: float | None = None
     """Time of the shortest copy within a GPU in the same run, in us, if it was measured: a latency
     depends on the CPUs as well."""

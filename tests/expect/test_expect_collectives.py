@@ -15,6 +15,7 @@ from busbar.expect.bounds import Shape, bound
 from busbar.expect.collective import ways_of
 from busbar.expect.lint import question_of
 from busbar.expect.model import compute_mode
+from busbar.expect.split import split
 from busbar.verdict import Verdict
 from tests.cases import cases
 from tests.said import Command
@@ -358,3 +359,55 @@ def test_the_algorithm_of_the_references() -> None:
     assert found.limit == 375
     assert found.low < 195 * 0.9
     assert verdict_on(found, 195) is Verdict.PASS
+
+
+SPLITS = [
+    # nccl-tests' README: 8 operations, each with 1 GPU per node, by a NIC of its own
+    (("dgx-h100", "all_reduce", 2), 0x7, (2, 2, 8), 1.0),
+    (("h20-roce", "all_reduce", 2), 0x7, (2, 2, 8), 0.5),  # two GPUs share a NIC
+    (("h20-roce", "sendrecv", 2), 0x7, (2, 2, 8), 0.5),
+    (("dgx-h100", "all_reduce", 2), 0x0, (2, 16, 1), 1.0),
+    (("dgx-h100", "all_reduce", 2), 0x8, (1, 8, 1), 1.0),  # whole nodes
+    (("dgx-h100", "all_gather", 4), 0xA, (2, 8, 2), 0.5),
+]
+
+
+@cases(("run", "mask", "shape", "share"), SPLITS)
+def test_communicators_at_once_share_the_nics(
+    run: tuple[str, str, int], mask: int, shape: tuple[int, ...], share: float
+) -> None:
+    name, bench, nodes = run
+    site = sites.load(name)
+    one = split(site, Question(bench, GIB, nodes), mask)
+    assert (one.nodes, one.ranks, one.communicators) == shape
+    alone, together = expect(site, replace(one, communicators=1)), expect(site, one)
+    assert together.outside is (one.communicators > 1)
+    assert together.limit <= alone.limit
+    # Alone, a part of the GPUs has only the NICs near it.
+    assert share * 0.95 <= together.typical / alone.typical <= 1
+
+
+UNLIKE = [
+    ("dgx-h100", "all_reduce", 3, 0x8, "mask 0x8: the communicators are not alike"),
+    ("l40s", "all_reduce", 1, 0x1, "share links of the GPUs"),
+    ("h20-roce", "sendrecv", 2, 0x1, "or NICs unevenly"),
+    ("gb200-nvl72", "all_reduce", 20, 0x3, "share links of the GPUs"),
+    ("dgx-h100", "all_reduce", 10**9, 0x7, "more than 131072 ranks"),
+]
+
+
+@cases(("name", "bench", "nodes", "mask", "reason"), UNLIKE)
+def test_communicators_that_the_model_does_not_know(
+    name: str, bench: str, nodes: int, mask: int, reason: str
+) -> None:
+    with pytest.raises(NoExpectation, match=reason):
+        split(sites.load(name), Question(bench, GIB, nodes), mask)
+
+
+def test_a_split_on_the_command_line(busbar: Command) -> None:
+    said = busbar("expect --site dgx-h100 --bench all_reduce --nodes 2 --split-mask 0x7")
+    assert "path: one of 8 communicators on each node" in said.out
+    assert "must be a mask such as 0x7" in busbar("expect --site p5 --split-mask 0b1").err
+    assert (
+        "--split-mask: does not apply to osu_bw" in busbar("expect --site p5 --split-mask 1").err
+    )
