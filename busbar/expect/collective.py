@@ -318,8 +318,6 @@ def harnesses(site: Site) -> list[str]:
 def ranks_per_node(gpus: Gpus, question: Question, where: str) -> int:
     """Return the ranks on each node; raise ``BusbarError`` if they cannot be equally many."""
     nodes, ranks = question.nodes, question.ranks
-    if nodes < 1:
-        raise BusbarError(f"nodes must be positive, got {nodes}", where=where)
     if ranks is None:
         return gpus.count
     if ranks % nodes or ranks < nodes:

@@ -72,6 +72,9 @@ class Way:
     moved: float
     """Bytes: the message size times the factor of nccl-tests."""
     nbytes: int
+    peers: bool = True
+    """Whether GPUs read the memory of others on PCI Express; host memory, whose rate no tool
+    shows, carries what those of GeForce send (NVIDIA/nccl issues 1127 and 1639)."""
 
     @property
     def kind(self) -> str:
@@ -136,6 +139,7 @@ class Way:
         found = [f"{where}, {size}", f"{where}, {self.kind}"]
         found += [f"links {self.links}"] if self.per_node > 1 else []
         found += ["several racks"] if self.racks else []
+        found += [] if self.peers else ["GPUs without peer access"]
         found += ["two GPUs of a node"] if (self.nodes, self.per_node) == _PAIR else []
         staged = " through host memory" if self.host else ""
         network = f"network {self.network}{staged}, {self.kind}, {size}"
@@ -309,6 +313,8 @@ def ways(
             per_node=per_node,
             moved=nbytes * factor(run.collective, run.ranks),
             nbytes=nbytes,
+            peers="GeForce" not in gpus.model
+            or not any(name.startswith("pcie") for name in names),
         )
 
 

@@ -17,7 +17,7 @@ from busbar import data
 from busbar.errors import BusbarError, file_error, near, suggestion
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
-from busbar.site.yamlfile import Document, Location, parse, written
+from busbar.site.yamlfile import Document, parse, written
 
 SITE_FILE = "site.yaml"
 _CPUS = Path("/sys/devices/system/cpu")
@@ -135,22 +135,13 @@ def load(name_or_path: str | Path) -> Site:
 def _refuse_links_to_nowhere(site: Site, documents: Sequence[Document]) -> None:
     for name, node in site.node_types.items():
         gpus = node.gpus
-        if gpus is None or gpus.links is None:
-            continue
-        links: Location = ("node_types", name, "gpus", "links")
-        package, last = gpus.links.package, gpus.packages - 1
-        if package and gpus.count % package.devices:
-            raise BusbarError(
-                f"{gpus.count} GPUs do not fill packages of {package.devices}",
-                where=written(documents, (*links, "package", "devices")),
-                hint="correct the number of GPUs or of devices",
-            )
-        for index, link in enumerate(gpus.links.pairs):
-            if max(link.between) > last:
+        for index, link in enumerate(gpus.links.pairs if gpus and gpus.links else ()):
+            if gpus and max(link.between) >= gpus.packages:
+                key = ("node_types", name, "gpus", "links", "pairs", index, "between")
                 raise BusbarError(
-                    f"no {'package' if package else 'GPU'} {max(link.between)}",
-                    where=written(documents, (*links, "pairs", index, "between")),
-                    hint=f"the node has {'packages' if package else 'GPUs'} 0 to {last}",
+                    f"no GPU {max(link.between)}",
+                    where=written(documents, key),
+                    hint=f"the node has GPUs 0 to {gpus.packages - 1}",
                 )
 
 

@@ -117,6 +117,10 @@ class Gpus(Record):
 
     @model_validator(mode="after")
     def _through_a_link(self) -> Gpus:
+        package = self.links.package if self.links else None
+        if package and self.count % package.devices:
+            what = f"{self.count} GPUs do not fill packages of {package.devices}"
+            raise ValueError(f"{what}; correct count or devices")
         if self.links and self.links.through_host and not self.host_link:
             raise ValueError("links.through_host needs host_link, the link from a GPU to its host")
         return self

@@ -30,6 +30,7 @@ from tests.expect.published import readings
 from tests.expect.test_every_site import alike
 from tests.said import Command
 
+from .fresh import FRESH, port
 from .saved import DATA, detect_text, h200_outputs, inventory, wrong
 
 PUBLIC = DATA / "detect-public"
@@ -168,13 +169,6 @@ def test_near_gpus_of_nics_with_any_name() -> None:
         ports = ports.replace(f"rocep{number}s0f1np1", f"irdma{number}")
     found = compose(Outputs({"nvidia-smi topo": without_legend, "ibstat": ports}))
     assert wrong(found, near=near) == {}
-
-
-def port(device: str, rate: int, layer: str, state: str = "Active") -> str:
-    return (
-        f"CA '{device}'\n\tCA type: MT4129\n\tNumber of ports: 1\n\tPort 1:\n"
-        f"\t\tState: {state}\n\t\tRate: {rate}\n\t\tLink layer: {layer}\n"
-    )
 
 
 @cases(
@@ -434,6 +428,18 @@ def test_a_detected_site_passes_lint_and_condemns_no_healthy_run(
             with contextlib.suppress(NoExpectation):
                 verdicts = {verdict_on(b, row.value) for b in by_algorithm(site, question)}
                 assert verdicts & {Verdict.PASS, Verdict.UNJUDGED}, row
+
+
+@cases("machine", FRESH)
+def test_a_machine_as_posted_passes_lint_and_condemns_no_healthy_run(
+    machine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("BUSBAR_SITE_PATH")
+    site = compose(Outputs(FRESH[machine].outputs)).site
+    assert lint(write(site, tmp_path / "new").parent) == []
+    for nodes, ranks, nbytes, busbw in FRESH[machine].runs:
+        bands = by_algorithm(site, Question("all_reduce", nbytes, nodes, ranks))
+        assert {verdict_on(b, busbw) for b in bands} & {Verdict.PASS, Verdict.UNJUDGED}
 
 
 def test_gpus_without_links_are_placed_on_pci_express() -> None:

@@ -60,7 +60,7 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
         *("mi250x", "node_types.gpu.gpus.links.pairs[0].between", [0, 8], "no GPU 8"),
     ),
     "a package that is not full": (
-        *("mi300x", "node_types.cpx.gpus.links.package.devices", 3),
+        *("mi300x", "node_types.cpx.gpus|.links.package.devices", 3),
         "64 GPUs do not fill packages of 3",
     ),
     "NIC near a GPU that is not there": (
