@@ -67,7 +67,7 @@ class _Parser(Parser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         known = [*(action.choices or ())]
-        if action.metavar == "COMMAND" and value not in known:
+        if isinstance(action, argparse._SubParsersAction) and value not in known:
             hint = other_command(value, known) or suggestion(value, known)
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
         super()._check_value(action, value)

@@ -361,6 +361,12 @@ def plain_reframe(root: Path, output: Path, *options: str, **environment: str):
     )
 
 
+@pytest.mark.parametrize(("option", "shown"), [("-r", False), ("-rvvv", True)])
+def test_plain_reframe_debugs_when_asked(tmp_path, root, option, shown):
+    done = plain_reframe(root, tmp_path, "-n", "^no_such_check$", option)
+    assert ("[ReFrame Environment]" in done.stdout) == shown
+
+
 def test_plain_reframe_runs_the_same(tmp_path, root):
     done = plain_reframe(root, tmp_path)
     assert "bandwidth_0_to_1_HH_65536" in done.stdout
