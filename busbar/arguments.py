@@ -128,7 +128,11 @@ class Parser(argparse.ArgumentParser):
         if not unknown:
             found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            hint = self._meant(unknown[0]) if unknown[0].startswith("-") else ""
+            word = unknown[0]
+            options = ((each.option_strings, each.choices or ()) for each in self._actions)
+            takes = [f"{names[-1]} {word}" for names, known in options if names and word in known]
+            hint = f"; did you mean {takes[0]!r}?" if takes else ""
+            hint = self._meant(word) if word.startswith("-") else hint
             if not hint and any(word.startswith("--sbatch=") for word in self._words):
                 hint = "; quote the options of Slurm: --sbatch '--account=ops --qos=low'"
             self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")

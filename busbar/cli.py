@@ -21,7 +21,7 @@ from busbar.boundary import refuse_foreign_temporary, visible
 from busbar.data import full_version, to_install
 from busbar.document import ErrorDocument, ErrorRow, to_json
 from busbar.errors import BusbarError, suggestion
-from busbar.mistakes import of_file, other_command, unknown_variable
+from busbar.mistakes import foreign_option, of_file, other_command, unknown_variable
 from busbar.redact import redact
 from busbar.terminal import stderr, stdout
 
@@ -71,6 +71,9 @@ class _Parser(Parser):
             hint = other_command(value, known) or suggestion(value, known)
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
         super()._check_value(action, value)
+
+    def _meant(self, unknown: str) -> str:
+        return foreign_option(unknown) or super()._meant(unknown)
 
     def error(self, message: str) -> NoReturn:
         try:
@@ -133,7 +136,7 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
             args = build_parser([command]).parse_args(words)
             command = args.prog.removeprefix("busbar").strip()
             args.command_line, args.interruption = words, interruption
-            if unknown := unknown_variable():
+            if unknown := unknown_variable(vars(args)):
                 stderr().line(f"busbar: {unknown}")
             refuse_foreign_temporary()
             status: int = args.run(args)

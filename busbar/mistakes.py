@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
+from typing import Any
 
 from busbar import commands
 from busbar.boundary import regular
@@ -42,8 +43,15 @@ def other_command(word: str, known: Sequence[str]) -> str:
     return f"did you mean {' or '.join(quoted)}?" if meant else ""
 
 
-def unknown_variable() -> str:
-    """Return what is wrong with a variable whose name is nearly one of ours."""
+def foreign_option(word: str) -> str:
+    """Return whose option a word is, and what does the same here; empty if it is unknown."""
+    name = word.partition("=")[0]
+    rows = [each for each in beside(__file__)["options"] if name in each["names"]]
+    return "".join(f"; {name} is an option of {each['of']}: {each['then']}" for each in rows)
+
+
+def unknown_variable(options: Container[str]) -> str:
+    """Return what is wrong with a variable named nearly as one of ours, or as an option."""
     ours = [name for name in os.environ if name.startswith(_OURS)]
     if not ours:
         return ""
@@ -51,16 +59,19 @@ def unknown_variable() -> str:
     known = {name.removeprefix(_OURS) for group in groups for name in group if _OURS in name}
     for name in ours:
         word = name.removeprefix(_OURS)
-        if word not in known and (meant := near(word, known)):
-            return f"{name}: unknown variable, ignored; did you mean {_OURS + meant!r}?"
+        meant = f"{_OURS}{near(word, known)}".removesuffix(_OURS)
+        if word.lower() in options:
+            meant = meant or f"--{word.lower()}".replace("_", "-")
+        if word not in known and meant:
+            return f"{name}: unknown variable, ignored; did you mean {meant!r}?"
     return ""
 
 
 def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarError:
     """Return an error that a file of the command line has caused, with what the file really is.
 
-    That is: another file if it does not exist, one that the user cannot read, or one of another
-    command.
+    That is: another file if it does not exist, one that the user cannot read, one of another
+    command, or the directory of the right one.
     """
     for before, word in zip(["", *words], words, strict=False):
         option, _, name = word.rpartition("=")
@@ -75,22 +86,32 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
         elif not os.access(path, os.R_OK):
             hint = "its permissions do not let you read it: ls -l shows them, chmod changes them"
         else:
-            return _of_kind(path, f"{command} {option}".strip()) or error
+            place = f"{command} {option}".strip()
+            if path.is_dir() and "regular file" in error.what:
+                inside = (f for f in sorted(path.iterdir()) if place in _kind(f)["accepted"])
+                hint = f"give a file of it, such as {next(inside, path / 'FILE')}"
+                return BusbarError("is a directory", where=error.where, hint=hint)
+            return _of_kind(path, place) or error
         return BusbarError(error.what, where=error.where, hint=hint, others=error.others)
     return error
 
 
 def _of_kind(path: Path, place: str) -> BusbarError | None:
     """Return what a file is, and what reads it; None if it is unknown or accepted here."""
-    try:
-        with open(path, "rb", opener=regular) as stream:
-            head = stream.read(_HEAD).partition(b"\0")[0].decode(errors="replace")
-    except OSError:
-        return None
     kinds = beside(__file__)["files"]
-    kind = next((each for each in kinds if re.search(each["pattern"], head, re.M)), None)
     wanted = " or ".join(each["is"] for each in kinds if place in each["accepted"])
-    if kind is None or place in kind["accepted"] or not wanted:
+    kind = _kind(path)
+    if not kind["is"] or place in kind["accepted"] or not wanted:
         return None
-    what = f"is {kind['is']}, for {kind['read'].format(path)}"
-    return BusbarError(what, where=str(path), hint=f"give {wanted}")
+    read = f", for {kind['read'].format(path)}" if kind["read"] else ""
+    return BusbarError(f"is {kind['is']}{read}", where=str(path), hint=f"give {wanted}")
+
+
+def _kind(path: Path) -> dict[str, Any]:
+    """Return the row of ``files`` that describes a file; one without words if it is unknown."""
+    head = None
+    with suppress(OSError), open(path, "rb", opener=regular) as stream:
+        head = stream.read(_HEAD).partition(b"\0")[0].decode(errors="replace")
+    rows = beside(__file__)["files"] if head is not None else []
+    known = (each for each in rows if re.search(each["pattern"], head or "", re.M))
+    return next(known, {"is": "", "accepted": []})

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -25,9 +26,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (path / "foo.txt").write_text("abc\n")
     shutil.copy(ROOT / "tests/data/h200x4/osu_bw_healthy_a.log", path / "run.log")
     shutil.copy(ROOT / "busbar/demo/sweep-64.jsonl", path / "results.jsonl")
-    site = (ROOT / "site/h200x4/site.yaml").read_text().replace("node_types", "node_tpyes")
-    (path / "typo").mkdir()
-    (path / "typo/site.yaml").write_text(site)
+    (path / "old.json").write_text('{"schema": "busbar-check/0"}')
+    (path / "logs.tgz").write_bytes(gzip.compress(b"NCCL"))
+    site = (ROOT / "site/h200x4/site.yaml").read_text()
+    for name, right, wrong in [
+        ("typo", "node_types", "node_tpyes"),
+        ("indent", " count: 4", "  count: 4"),
+    ]:
+        (path / name).mkdir()
+        (path / name / "site.yaml").write_text(site.replace(right, wrong))
+    (path / "sweeps").mkdir()
+    shutil.copy(path / "results.jsonl", path / "sweeps")
     return path
 
 

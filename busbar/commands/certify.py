@@ -63,7 +63,7 @@ def init(args: argparse.Namespace) -> int:
     partition = partition_of(site, "", args.partition)
     if args.output.exists():
         raise BusbarError("is there already", where=str(args.output), hint="choose --output")
-    with file_error("cannot be written", args.output):
+    with file_error("cannot be written", args.output, "choose another --output"):
         replace_file(args.output, contracts.first(site, partition.name, partition.nodes))
     stdout().line(f"contract: {args.output}; next: agree on its figures, then busbar certify run")
     return 0

@@ -37,6 +37,7 @@ def _bounded(
 positive = _bounded(numbers.whole, "a positive integer", 1)
 natural = _bounded(numbers.whole, "an integer of 0 or more", 0)
 above_zero = _bounded(numbers.real, "a number above 0", math.ulp(0.0))
+gb_per_s = _bounded(numbers.real, "a rate in GB/s above 0, as 50 for 400 Gbit/s", math.ulp(0.0))
 look_seconds = _bounded(numbers.real, "1 to 60 seconds", 1, 60)
 
 

@@ -31,7 +31,6 @@ from busbar.terminal import stderr, stdout
 from busbar.verdict import Verdict, worst
 
 _DEFAULT = Path("busbar-report/results.json")
-_ELSEWHERE = "choose another place"
 
 
 def add_parser(subparsers: Any) -> None:
@@ -57,7 +56,7 @@ def report(args: argparse.Namespace) -> int:
     if not (args.output or args.prometheus or args.mail):
         raise BusbarError("nothing to do", hint="give --output DIR, --prometheus FILE or --mail")
     if args.output:
-        with file_error("cannot be written", args.output, _ELSEWHERE):
+        with file_error("cannot be written", args.output, "choose another place"):
             args.output.mkdir(parents=True, exist_ok=True)
         for name, text in render_pages(page):
             _write(args.output / name, text)
@@ -72,7 +71,7 @@ def report(args: argparse.Namespace) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    with file_error("cannot be written", path, _ELSEWHERE):
+    with file_error("cannot be written", path, "choose another place"):
         replace_file(path, text)
 
 

@@ -10,11 +10,12 @@ from typing import Any
 from busbar import site as sites
 from busbar.cluster.sweep import analyse as analysis
 from busbar.cluster.sweep import limits
+from busbar.cluster.sweep.accusation import accused_text
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.rows import read_results
 from busbar.commands import sweep_run
 from busbar.commands.declare import command, group, show
-from busbar.commands.sweep_run import NEXT_STEP, slow_text
+from busbar.commands.sweep_run import NEXT_STEP
 from busbar.slurm.topology import SwitchTopology, read_topology
 from busbar.terminal import stdout
 from busbar.verdict import EXIT_UNJUDGED, Verdict
@@ -66,7 +67,7 @@ def _print(found: analysis.Analysis) -> None:
     terminal = stdout()
     if found.accused:
         terminal.headline(
-            Verdict.DEGRADED, slow_text(found.accused), NEXT_STEP.format(found.accused[0].node)
+            Verdict.DEGRADED, accused_text(found.accused), NEXT_STEP.format(found.accused[0].node)
         )
     for one in found.accused:
         terminal.line((f"{one.kind} {one.id}", "bold red"), f": {one.evidence}")

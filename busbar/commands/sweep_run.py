@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,7 +18,7 @@ from busbar.check.surroundings import own, refuse_without_space
 from busbar.cluster.measure.program import prepare
 from busbar.cluster.measure.run import SweepOutcome, SweepRequest, SweepRunner
 from busbar.cluster.measure.store import PLAN, RESULTS
-from busbar.cluster.sweep.accusation import WORDS, Accusation
+from busbar.cluster.sweep.accusation import WORDS, accused_text
 from busbar.cluster.sweep.document import GoneNode, RunAccusation, SweepRun
 from busbar.cluster.sweep.rows import PairState
 from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
@@ -31,7 +31,7 @@ from busbar.slurm.options import Grant, Wish, granted, run_in_job
 from busbar.slurm.topology import SwitchTopology, kinds_in, read_topology
 from busbar.terminal import stdout
 from busbar.verdict import Verdict, exit_status
-from busbar.words import counted, grouped, names_text
+from busbar.words import counted, names_text
 
 _MOST_ROUNDS = 8
 _FEWEST = 2
@@ -213,19 +213,10 @@ def unmeasured(outcome: SweepOutcome) -> list[str]:
     return list(missing | dict.fromkeys(pairs))
 
 
-def slow_text(accused: Sequence[Accusation]) -> str:
-    """Return what is slow, or has another fault, for the first sentence."""
-    of = grouped((WORDS[one.fault], f"{one.kind} {one.id}") for one in accused)
-    return "; ".join(
-        f"{names_text(names)} {'are' if names[1:] else 'is'} {words}"
-        for words, names in of.items()
-    )
-
-
 def print_run(run: SweepRun, *, judged: bool) -> None:
     """Print the verdict on one screen."""
     terminal = stdout()
-    parts = [slow_text(run.accused)] if run.accused else []
+    parts = [accused_text(run.accused)] if run.accused else []
     gone = [one.node for one in run.gone]
     parts += [f"{names_text(gone)} did not answer"] if gone else []
     parts += ["wrong data arrived"] if run.wrong_data else []

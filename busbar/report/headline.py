@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from busbar.check.causes import UNEXPLAINED
 from busbar.check.snapshot import Snapshot
 from busbar.cluster.nodes.record import NodeRecord
-from busbar.cluster.sweep.accusation import WORDS
+from busbar.cluster.sweep.accusation import accused_text
 from busbar.engine.results import Outcome, Result
 from busbar.engine.verdicts import shortfall
 from busbar.report.failures import Failure
@@ -29,10 +29,6 @@ _OF_NODES = {
     Verdict.UNKNOWN: "{} is undecided",
     Verdict.NOT_RUN: "{} was not measured",
 }
-
-
-_KINDS = {"node": "", "nic": "NIC"}
-"""What is written before the name of something that a sweep accuses, if not its kind."""
 
 
 @dataclass(frozen=True)
@@ -158,15 +154,11 @@ def of_sweep(fleet: Fleet) -> str:
     parts: list[str] = []
     for count, verdict in bad:
         names = [node.name for node in fleet.listed if node.verdict is verdict]
-        text, reason = _OF_NODES.get(verdict, f"{{}} is {verdict}"), ""
-        if verdict is Verdict.DEGRADED and fleet.accused:
-            first, median = fleet.accused[0], fleet.listed[0].reason.partition("; ")[0]
-            names = [f"{_KINDS.get(a.kind, a.kind)} {a.id}".strip() for a in fleet.accused]
-            text = f"{{}} is {WORDS[first.fault]}"
-            whole = first.kind == "node" and " of " in median
-            reason = median if whole else first.evidence.partition("; ")[0]
+        text = _OF_NODES.get(verdict, f"{{}} is {verdict}")
         if len(names) > 1:
             text = text.replace(" is ", " are ").replace(" was ", " were ")
-        text = text.format(names_text(names)) + (f": {reason}" if reason else "")
+        text = text.format(names_text(names))
+        if verdict is Verdict.DEGRADED and fleet.accused:
+            text = accused_text(fleet.accused)
         parts.append(text if count == 1 else f"{text} ({count} nodes)")
     return f"{'; '.join(parts)}; {fleet.total} nodes in all"

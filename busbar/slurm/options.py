@@ -6,6 +6,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from shutil import which
 
 from busbar.errors import BusbarError, value_error
 from busbar.site.model import Partition, Site
@@ -99,7 +100,9 @@ def granted(site: Site, wish: Wish, *, one: bool = False, needed: bool = True) -
     known = [node.name for part in listed.values() for node in part]
     if needed and not known:
         raise BusbarError(
-            f"Slurm has no node in {queues}, or does not answer",
+            f"Slurm has no node in {queues}, or does not answer"
+            if which("sinfo")
+            else "there is no sinfo in PATH",
             where=f"site {site.name}",
             hint="run on a host of the cluster, or correct site.yaml (sinfo lists partitions)",
         )

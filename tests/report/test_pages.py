@@ -402,7 +402,7 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
         ("", "no such file; give results.json of a run"),
         ("--mail --rows rows", "needs the verdict of the sweep"),
         ("none.json --mail", "none.json: cannot be read: No such file"),
-        (". --mail", ".: cannot be read: not a regular file"),
+        (". --mail", ".: is a directory; give a file of it, such as a.json"),
         ("a.json b.json --mail", "several sites: h200x4, other"),
         ("a.json --site p5 --mail", "no results of site p5, only of h200x4"),
         ("a.json --since yesterday --mail", "yesterday"),

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from busbar.parse.port_counters import Direction
+from busbar.words import grouped, names_text
 
 Kind = Literal["node", "nic", "port", "link", "uplink"]
 Fault = Literal["slow", "loss", "flap", "errors"]
@@ -42,3 +44,15 @@ class Accusation:
     def node(self) -> str:
         """A node to test by itself."""
         return next(iter(self.nodes), self.id)
+
+
+def accused_text(accused: Sequence[Accusation]) -> str:
+    """Return for the first sentence what is slow, or has another fault, and by how much."""
+    parts = []
+    for (fault, kind), those in grouped(((one.fault, one.kind), one) for one in accused).items():
+        what = f"{'NIC' if kind == 'nic' else kind}{'s' * (len(those) > 1)}"
+        loss = those[0].evidence.partition("; ")[0]
+        loss = f"{those[0].id} has {loss}" if those[1:] else loss
+        what += f" {names_text([one.id for one in those])} {'are' if those[1:] else 'is'}"
+        parts.append(f"{what} {WORDS[fault]}: {loss}")
+    return "; ".join(parts)
