@@ -88,6 +88,9 @@ def _list(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     """Show series with their last and typical readings.
 
+    A word that is in no series can be a session or file of busbar history list, or the beginning
+    of its id: only its readings are shown.
+
     Exit status: 0 done, 2 invalid input.
 
     Examples:
@@ -97,15 +100,14 @@ def _show(args: argparse.Namespace) -> int:
     """
     with history() as store:
         found = _series(store, args.site, args.since)
-        facts, sessions = store.provenance(), store.sources()
-    words = [word.lower() for word in args.words]
+        facts, words = store.provenance(), [word.lower() for word in args.words]
+        lost = [w for w in words if not any(w in each.key.name.lower() for each in found)]
+        if lost and (of := read_series(store, args.site, args.since, lost[0])):
+            found, words = of, [word for word in words if word != lost[0]]
     chosen = [each for each in found if all(word in each.key.name.lower() for word in words)]
     if found and not chosen:
         known = {part.lower() for each in found for part in each.key.name.split()}
-        lost = next((word for word in words if not any(word in part for part in known)), words[0])
-        hint = suggestion(lost, sorted(known), "busbar history show lists all series")
-        if any(lost in each.name for each in sessions):
-            hint = f"it is a session: busbar history compare {lost} SESSION shows its readings"
+        hint = suggestion([*lost, *words][0], sorted(known), "busbar history show lists all")
         raise BusbarError(f"no series has {' and '.join(map(repr, words))}", hint=hint)
     document = HistoryShow(series=tuple(HistorySeries.of(each, facts) for each in chosen))
     show(args, document, text.series)

@@ -37,12 +37,12 @@ def history(where: Path | None = None, *, to_write: bool = False) -> Iterator[Hi
 
 
 def read_series(
-    store: HistoryStore, site: str = "", since: float | None = None
+    store: HistoryStore, site: str = "", since: float | None = None, source: str = ""
 ) -> list[NightSeries]:
-    """Return the series of the store, or of one site; ``since`` leaves out earlier nights."""
+    """Return the series of the store, a site or a source; ``since`` leaves out earlier nights."""
     known = store.series()
     bounds = store.bounds() | {0: NO_BOUNDS}
-    rows = store.readings(since)
+    rows = store.readings(since, source)
     ends: dict[str, float] = {}
     found = []
     for column, of in ((0, known), (4, bounds)):

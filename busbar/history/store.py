@@ -177,18 +177,20 @@ class HistoryStore:
         except ValueError as error:
             raise altered(self.path, f"row {number} of {table}: {error}") from error
 
-    def readings(self, since: float | None) -> Array:
-        """Return number, time, value, provenance and bounds of all readings, by series and time.
+    def readings(self, since: float | None, source: str = "") -> Array:
+        """Return number, time, value, provenance and bounds of readings, by series and time.
 
-        Numbers are 0 where there is none. Raises ``BusbarError`` for what no Busbar has written.
+        Numbers are 0 where there is none. ``source`` is a part of the name or label of the sources
+        that count. Raises ``BusbarError`` for what no Busbar has written.
         """
         query = (
             "SELECT series, time, value, ifnull(provenance, 0), ifnull(bounds, 0) FROM reading"
-            " WHERE time >= ? OR typeof(time) != 'real' ORDER BY series, time"
+            " WHERE (time >= ? OR typeof(time) != 'real') AND (? = '' OR source IN (SELECT id FROM"
+            " source WHERE instr(lower(name || ' ' || label), ?))) ORDER BY series, time"
         )
-        parts = [np.empty((0, 5))]
+        parts, first = [np.empty((0, 5))], -1e18 if since is None else since
         with self._errors():
-            cursor = self.connection.execute(query, (since if since is not None else -1e18,))
+            cursor = self.connection.execute(query, (first, source, source))
             while rows := cursor.fetchmany(1 << 16):
                 parts.append(_numbers(self.path, rows))
                 if sum(map(len, parts)) > _MOST_READINGS:

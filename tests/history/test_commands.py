@@ -57,6 +57,20 @@ def test_compare(a: str, b: str, store: Path, busbar: Command) -> None:
     assert row["readings_a"] == row["readings_b"] == 40
 
 
+@cases(
+    ("words", "readings"),
+    [(["session 1"], [40]), (["SESSION 0", "busbw"], [40]), (["host"], [40, 40])],
+)
+def test_show_a_session(
+    words: list[str], readings: list[int], store: Path, busbar: Command
+) -> None:
+    if not store.exists():
+        fill(store)
+    shown = busbar("history show --json", *words).json["series"]
+    assert [row["readings"] for row in shown] == readings
+    busbar.refuses("'session 2'", "history show", "session 2")
+
+
 def test_what_is_the_same_does_not_differ(store: Path, busbar: Command) -> None:
     fill(store)
     said = busbar("history compare --json 2023-01-01..2023-12-01 2023-12-01..")
