@@ -55,6 +55,8 @@ class RankRow:
     """State of the main thread at each look: R runs, S sleeps, D waits for a disk, T stopped."""
     waits_in: str = field(metadata=written(omit=True))
     """Function of the kernel in which the main thread waits."""
+    stack: str = field(metadata=written(omit=True))
+    """Its innermost Python frames, with --stacks."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +104,7 @@ def judge(job: str, nodes: Sequence[NodeSample], problems: Sequence[str] = ()) -
             RankRow(
                 *(r.number, r.node.node, r.main.pid, r.main.name, round(r.cpu, 2)),
                 *(round(r.main.wait, 3), r.main.states, r.main.wchan.strip("0")),
+                rules_peers.calls(r)[1],
             )
             for r in live.ranks
         ),
@@ -150,7 +153,7 @@ def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
         does = "computes" if cpu >= LIMIT.computes else "reads or writes files"
         return Verdict.PASS, f"the job {does}, and its network is idle: {text}"
     hint = "" if any(r.main.stack for r in live.ranks) else "; --stacks shows where Python waits"
-    return Verdict.UNKNOWN, f"all ranks wait, and none differs: {text}{hint}"
+    return Verdict.UNKNOWN, f"all ranks wait, and nothing shows for whom: {text}{hint}"
 
 
 def _unseen(nodes: Sequence[NodeSample]) -> list[str]:

@@ -16,7 +16,7 @@ from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
 from busbar.job.sample import LiveRank, Process
 from busbar.words import grouped
 
-_SEGMENT, _SHARES, _BLOCKS, _SLEEPS, _TALKS, _LIBRARY, _STACK = map(
+_SEGMENT, _SHARES, _APART, _SLEEPS, _DATA, _TALKS, _LIBRARY, _STACK = map(
     re.compile, TABLE["patterns"].values()
 )
 
@@ -138,12 +138,12 @@ def slow_path(job: LiveJob) -> Iterator[Cause]:
     yield cause("slow_path", ranks, **fields)
 
 
-def _calls(rank: LiveRank) -> tuple[Counter[str], str]:
+def calls(rank: LiveRank) -> tuple[Counter[str], str]:
     """Return how often the main thread was in each call that communicates, and a stack.
 
     The empty call is anything else. py-spy counted stacks for two seconds.
     """
-    calls: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     last = ""
     for stack in _STACK.finditer(rank.main.stack):
         if "_bootstrap (threading.py" not in stack["frames"]:
@@ -151,19 +151,19 @@ def _calls(rank: LiveRank) -> tuple[Counter[str], str]:
             rows = (frame.partition(" (") for frame in frames)
             names = (name for name, _, file in rows if not _LIBRARY.match(file))
             last = " < ".join(frames[:-5:-1])
-            calls[next(filter(_TALKS.search, names), "")] += int(stack["count"])
-    return calls, last
+            counts[next(filter(_TALKS.search, names), "")] += int(stack["count"])
+    return counts, last
 
 
 def stacks(job: LiveJob) -> Iterator[Cause]:
     """Ranks wait in calls that do not match, or one never communicates (with --stacks)."""
-    seen = [_calls(rank) for rank in job.ranks]
-    if len(seen) < 2 or any(len(calls) != 1 for calls, _ in seen) or moves(job):
+    seen = [calls(rank) for rank in job.ranks]
+    if len(seen) < 2 or any(len(each) != 1 for each, _ in seen) or moves(job):
         return  # not seen, or it goes from one to the other
-    kinds = Counter(call for calls, _ in seen for call in calls)
+    kinds = Counter(call for each, _ in seen for call in each)
     rarest = min(kinds, key=lambda call: (call != "", kinds[call]))
     pairs = zip(job.ranks, seen, strict=True)
-    odd = [(rank, stack) for rank, (calls, stack) in pairs if rarest in calls]
+    odd = [(rank, stack) for rank, (each, stack) in pairs if rarest in each]
     if len(kinds) > 1 and 2 * len(odd) <= len(seen):
         ranks, stack = [rank for rank, _ in odd], odd[0][1]
         inside = rarest or stack.partition(" < ")[0]
@@ -194,12 +194,20 @@ def late(job: LiveJob) -> Iterator[Cause]:
 
 
 def blocked(job: LiveJob) -> Iterator[Cause]:
-    """One rank waits for a pipe, a lock or a child all the time, and the others poll or spin."""
-    odd = [r for r in job.ranks if not r.main.switches and _BLOCKS.fullmatch(r.main.wchan)]
+    """One rank waits for a pipe, a lock, a child or its own timer all the time.
+
+    The others poll, spin or wait for data.
+    """
+    odd = [r for r in job.ranks if not r.main.switches and _APART.fullmatch(r.main.wchan)]
     odd = [rank for rank in odd if set(rank.main.states) <= {*"SD"}]
     rest = [rank.main for rank in job.ranks if rank not in odd]
-    active = all(p.switches >= LIMIT.few_switches or p.mean_cpu >= LIMIT.runs for p in rest)
-    if len(odd) == 1 and rest and active and not moves(job):
+    active = (
+        p.switches >= LIMIT.few_switches
+        or p.mean_cpu + p.wait >= LIMIT.runs
+        or _DATA.fullmatch(p.wchan)
+        for p in rest
+    )
+    if len(odd) == 1 and rest and all(active) and not moves(job):
         yield cause("blocked", odd)
 
 

@@ -34,7 +34,7 @@ def print_job(answer: JobAnswer, terminal: Terminal) -> None:
     cells = [
         [
             *(str(row.rank), row.node, str(row.pid), row.program, f"{row.cpus:.2f}"),
-            *(f"{row.cpu_wait_share:.0%}", row.states, row.waits_in),
+            *(f"{row.cpu_wait_share:.0%}", row.states, row.stack or row.waits_in),
         ]
         for row in sorted(rows, key=lambda row: row.rank)
     ]

@@ -148,6 +148,13 @@ def test_a_rank_that_sleeps_waits_for_nobody() -> None:
     assert answer.causes == ()
 
 
+@cases("rest", [{"wchan": "wait_woken"}, {"cpu": 1.0}, {"cpu": 0.5, "wait": 0.5}])
+def test_others_wait_for_a_rank_that_sleeps(rest: dict[str, Any]) -> None:
+    asleep = process(2, wchan="hrtimer_nanosleep", switches=0.0)
+    causes = judge("1", [node(*others(**rest), asleep)]).causes
+    assert [(each.id, each.details["ranks"]) for each in causes][:1] == [("rank-late", [2])]
+
+
 def test_the_rank_with_other_transports() -> None:
     """If rank 0 has no shared memory, Open MPI lets all ranks use TCP."""
     rows = [process(rank, shared=()) for rank in range(RANKS)]
