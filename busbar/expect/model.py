@@ -313,8 +313,7 @@ def ways(
             per_node=per_node,
             moved=nbytes * factor(run.collective, run.ranks),
             nbytes=nbytes,
-            peers="GeForce" not in gpus.model
-            or not any(name.startswith("pcie") for name in names),
+            peers=not ("GeForce" in gpus.model and any(n.startswith("pcie") for n in names)),
         )
 
 
