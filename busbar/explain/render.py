@@ -64,6 +64,10 @@ def _print(explanation: Explanation, out: Terminal, verbose: bool) -> None:
     for note in explanation.notes:
         if note.id == "site-recognised" and explanation.site and not verbose:
             continue  # the first line names it
+        if note.id == "tcp-only" and any(
+            c.id == "nccl-socket-fallback" for c in explanation.causes
+        ):
+            continue
         if note.id == "error-shown" and shown_lines.issuperset(note.evidence) and not verbose:
             continue  # a cause says it
         _note(note, out, shown_lines, verbose)
@@ -73,8 +77,14 @@ def _sentence(explanation: Explanation) -> str:
     """Return what is slow, by how much and why, or that nothing is."""
     why = [_what_failed(cause) for cause in explanation.causes[:1]]
     bad = [each for each in explanation.judged if each.verdict.is_problem and each.bound]
+    if not bad and not why:
+        return _WITHOUT_CAUSE.get(explanation.verdict, "no cause is known")
     if not bad:
-        return why[0] if why else _WITHOUT_CAUSE.get(explanation.verdict, "no cause is known")
+        busbw = [each for each in explanation.readings if each.kind == "busbw"]
+        if not busbw or explanation.verdict is not Verdict.DEGRADED:
+            return why[0]
+        largest = max(busbw, key=lambda each: each.nbytes)
+        return f"{largest.value:.4g} GB/s at {format_bytes(largest.nbytes)}: {why[0]}"
     worst_of = min(bad, key=lambda each: (-each.reading.nbytes, each.share))
     reading = worst_of.reading
     what = reading.operation or explanation.operation or explanation.tool

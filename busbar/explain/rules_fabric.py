@@ -82,6 +82,11 @@ def _connections(facts: JobOutput, ways: Collection[str]) -> int:
     return len({path.connection for path in facts.paths if path.way in ways})
 
 
+_CONTAINER = re.compile(r"\b(?:apptainer|singularity|docker|podman|enroot)\b|--container-image")
+
+_NO_NETWORK = "nccl.ib-failed", "nccl.no-verbs", "nccl.ib-none", "nccl.socket", "nccl.no-plugin"
+
+
 @cause("nccl-socket-fallback")
 def socket_fallback(context: Context) -> Finding | None:
     """Connections use NET/Socket, or it is the only network between nodes."""
@@ -98,9 +103,14 @@ def socket_fallback(context: Context) -> Finding | None:
     names = ("NCCL_SHM_DISABLE", "NCCL_NET", "NCCL_IB_DISABLE")
     settings = [s for s in map(facts.setting, names) if s and s.value != "0"]
     lines = [facts.transport_lines[way] for way in used] or [networks[0].evidence]
-    reasons = map(facts.first, ("nccl.ib-failed", "nccl.ib-none", "nccl.no-plugin"))
-    count = _connections(facts, used) or "the"
-    return degraded(f"{count} connections over TCP sockets", *settings, *reasons, *lines)
+    failed, no_verbs, none, taken, no_plugin = map(facts.first, _NO_NETWORK)
+    what = f"NCCL runs over TCP ({taken['interface']})" if taken else "NCCL runs over TCP"
+    if count := _connections(facts, used):
+        what += f", {counted(count, 'connection')}"
+    if not settings and (none or no_verbs) and not failed:
+        what += ": it found no " + ("RDMA device" if none else "libibverbs")
+    images = [line for _, line in facts.commands if _CONTAINER.search(line.text)][:1]
+    return degraded(what, *settings, failed, no_verbs, none, no_plugin, *images, *lines)
 
 
 @cause("gdr-off")

@@ -139,7 +139,7 @@ def test_a_connection_has_two_ends() -> None:
     )
     table = nccl_table({1 << 30: 5.0}, ranks=16, nodes=2, gpu="NVIDIA H100 80GB HBM3")
     found = run("node0:1000:9 [0] NCCL INFO NCCL version 2.21.5+cuda12.4\n", ends, table)
-    assert found.causes[0].summary == "2 connections over TCP sockets"
+    assert found.causes[0].summary == "NCCL runs over TCP, 2 connections"
     assert found.version is None
     (note,) = [note for note in found.notes if note.id == "no-band"]
     assert "give --site: such GPUs have dgx-h100, " in note.summary
