@@ -74,7 +74,7 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
     command, or the directory of the right one.
     """
     for before, word in zip(["", *words], words, strict=False):
-        option, _, name = word.rpartition("=")
+        option, _, name = word.rstrip("/").rpartition("=")
         if not name or not re.match(re.escape(name) + r"(?::|$)", error.where):
             continue
         option = option or (before if before.startswith("-") else "")
@@ -88,8 +88,8 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
         else:
             place = f"{command} {option}".strip()
             if path.is_dir() and "regular file" in error.what:
-                inside = (f for f in sorted(path.iterdir()) if place in _kind(f)["accepted"])
-                hint = f"give a file of it, such as {next(inside, path / 'FILE')}"
+                inside = (f for f in sorted(path.glob("*.json*")) if place in _kind(f)["accepted"])
+                hint = f"give a file of it{''.join(f', such as {f}' for f in [*inside][:1])}"
                 return BusbarError("is a directory", where=error.where, hint=hint)
             return _of_kind(path, place) or error
         return BusbarError(error.what, where=error.where, hint=hint, others=error.others)
