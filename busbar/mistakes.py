@@ -75,7 +75,8 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
     """
     for before, word in zip(["", *words], words, strict=False):
         option, _, name = word.rstrip("/").rpartition("=")
-        if not name or not re.match(re.escape(name) + r"(?::|$)", error.where):
+        is_option = not name or name.startswith("--")
+        if is_option or not re.match(re.escape(name) + r"(?::|$)", error.where):
             continue
         option = option or (before if before.startswith("-") else "")
         path, hint = Path(name), error.hint

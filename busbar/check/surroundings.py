@@ -29,7 +29,7 @@ _OF_A_RANK = re.compile(r"(?:OMPI|PMIX|PMI|PRTE)_(?!MCA_)|MPI_LOCAL(?:RANKID|NRA
 _SHM = Path("/dev/shm")  # noqa: S108 - the directory that MPI libraries use
 _SHM_BYTES = 32 << 20
 _SPARE_BYTES = 1 << 20
-_LOCK = ".lock"
+LOCK = ".lock"
 _LOCK_CHARACTERS = 300
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
@@ -104,7 +104,7 @@ def own(directory: Path) -> Iterator[None]:
     The kernel drops the lock with the process that holds it. Where the file system has no locks,
     the process that the file names decides.
     """
-    path = directory / _LOCK
+    path = directory / LOCK
     with file_error("cannot be written", path, "choose another --output"):
         descriptor = regular(str(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
         found = os.fstat(descriptor)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from busbar.check.places import NodeSweep
 from busbar.engine.results import Outcome, Result
-from busbar.errors import BusbarError
 from busbar.site import Site
 from busbar.slurm.client import Allocation, scheduler_of
 from busbar.slurm.nodes import Node
-from busbar.slurm.options import Wish, granted
+from busbar.slurm.options import Wish, granted, without_slurm
 from busbar.verdict import Verdict
 
 
@@ -42,11 +41,7 @@ def target_of(site: Site, wish: Wish, *, every_node: bool = False) -> Target:
             given = [
                 f"--{k.removesuffix('_s').replace('_', '-')}" for k, v in vars(wish).items() if v
             ]
-            raise BusbarError(
-                f"site {site.name} has no Slurm",
-                where=", ".join(given) or "--nodelist",
-                hint="name the site of the cluster with --site",
-            )
+            raise without_slurm(site, ", ".join(given) or "--nodelist")
         return Target()
     spread = every_node or bool(wish.nodelist)
     grant = granted(site, wish, needed=spread)

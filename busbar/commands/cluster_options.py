@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from busbar.boundary import output_directory, refuse_unsafe
+from busbar.check.surroundings import LOCK
 from busbar.delivery.choice import Choice
-from busbar.errors import file_error
+from busbar.errors import BusbarError, file_error
 from busbar.slurm.options import Wish
 from busbar.terminal import stderr
 
@@ -22,12 +24,22 @@ def choice_of(args: argparse.Namespace) -> Choice:
 
 @contextmanager
 def output_of(args: argparse.Namespace) -> Iterator[Path]:
-    """Make the directory of ``--output``, which errors of the system in the block then name."""
+    """Make the directory of ``--output``, which errors of the system in the block then name.
+
+    A new one is removed if the command is refused before it has written anything.
+    """
+    is_new = not args.output.exists()
     if args.site:
         refuse_unsafe(args.site, "--site")
     output = output_directory(args.output, "--output")
-    with file_error("cannot be used", hint="make room, or choose another --output"):
-        yield output
+    try:
+        with file_error("cannot be used", hint="make room, or choose another --output"):
+            yield output
+    except BusbarError:
+        if is_new and {*os.listdir(output)} <= {LOCK}:
+            (output / LOCK).unlink(missing_ok=True)
+            output.rmdir()
+        raise
 
 
 def tell(line: str) -> None:

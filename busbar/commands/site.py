@@ -188,6 +188,11 @@ def _detect(args: argparse.Namespace) -> int:
     if args.output:
         file = write(site, args.output)
         stdout().line(f"wrote {file} and reframe.py; next, run: busbar site lint {args.output}")
+        if any(each.startswith("scontrol failed") for each in detected.remarks):
+            stdout().line(
+                "it describes this host only, as Slurm does not answer; for the cluster, remove"
+                f" {args.output} and run this on a host where scontrol works"
+            )
         return 0
     _print(facts(site), as_json=args.json)
     name = match(detected)

@@ -18,6 +18,7 @@ from busbar.errors import BusbarError, file_error, near, suggestion
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse, written
+from busbar.terminal import stderr
 
 SITE_FILE = "site.yaml"
 _CPUS = Path("/sys/devices/system/cpu")
@@ -29,11 +30,14 @@ LINKS = "links"
 def search_path() -> list[Path]:
     """Return the directories of sites: ``BUSBAR_SITE_PATH`` (colon list), then the shipped one.
 
-    Raises ``BusbarError`` for an entry that is not a directory, as its sites would be missed.
+    A directory that does not exist yet is skipped with a warning. Raises ``BusbarError`` for an
+    entry that is no directory of sites, as its sites would be missed.
     """
     own = [Path(part) for part in os.environ.get("BUSBAR_SITE_PATH", "").split(":") if part]
     for directory in own:
-        if not directory.is_dir():
+        if not directory.exists():
+            _warn_of_missing(directory)
+        elif not directory.is_dir():
             raise BusbarError(
                 f"{str(directory)!r} is not a directory",
                 where="BUSBAR_SITE_PATH",
@@ -45,7 +49,13 @@ def search_path() -> list[Path]:
                 where="BUSBAR_SITE_PATH",
                 hint=f"set BUSBAR_SITE_PATH={directory.absolute().parent}",
             )
-    return [*own, data.SITES]
+    return [*filter(Path.is_dir, own), data.SITES]
+
+
+@lru_cache
+def _warn_of_missing(directory: Path) -> None:
+    where = f"busbar: BUSBAR_SITE_PATH: {str(directory)!r} does not exist"
+    stderr().line(f"{where}; busbar site detect --output {directory}/NAME makes it")
 
 
 def ships(site: Site) -> bool:

@@ -68,6 +68,12 @@ class Grant:
         return tuple(n.described for part in self.nodes.values() for n in part if not n.usable)
 
 
+def without_slurm(site: Site, where: str) -> BusbarError:
+    """Return the error for a site of one host."""
+    hint = "name the site of the cluster with --site; site detect on a login node writes one"
+    return BusbarError(f"site {site.name} has no Slurm", where=where, hint=hint)
+
+
 def granted(site: Site, wish: Wish, *, one: bool = False, needed: bool = True) -> Grant:
     """Return the nodes of a wish; raise ``BusbarError`` if the cluster does not have them.
 
@@ -76,11 +82,7 @@ def granted(site: Site, wish: Wish, *, one: bool = False, needed: bool = True) -
     """
     scheduler = scheduler_of(site.scheduler)
     if not scheduler.has_nodes:
-        raise BusbarError(
-            f"site {site.name} has no Slurm",
-            where="--site",
-            hint="name the site of the cluster with --site",
-        )
+        raise without_slurm(site, "--site")
     if held := scheduler.allocation():
         _refuse_to_submit(wish, held)
         partition = partition_of(site, held.partition, wish.partition)
