@@ -4,15 +4,18 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 
 from busbar.engine.busy import accounts_for
-from busbar.engine.identify import nccl_versions
+from busbar.engine.identify import gpu_models, nccl_versions
+from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Evidence
 from busbar.explain.catalog import declare
 from busbar.explain.rules import Context, Explains, Finding, degraded, failure, finding
 from busbar.explain.rules_mpi import inside_one_gpu
 from busbar.parse import numbers
+from busbar.site.model import Site
 from busbar.verdict import Verdict
 
 declare("nccl-version-mismatch", "cuda-version-mismatch", "ucx-api-mismatch")
@@ -23,6 +26,13 @@ machine."""
 _LARGE = 1 << 26
 _NVLINK_PER_GPU = 900.0
 """GB/s one way of NVLink5, the fastest links between GPUs that are on the market."""
+
+
+def of_another_vendor(facts: JobOutput, site: Site) -> str:
+    """Return a GPU of the output that is of another vendor than those of the site; else empty."""
+    gpus = site.node_type().gpus
+    other = {"nvidia": r"\bAMD\b|\bMI\d{2,3}", "amd": "NVIDIA"}[gpus.vendor] if gpus else "^$"
+    return next((model for model in sorted(gpu_models(facts)) if re.search(other, model)), "")
 
 
 def unjudged(context: Context) -> Iterator[Finding]:

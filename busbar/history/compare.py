@@ -146,4 +146,4 @@ def _hint(store: HistoryStore, text: str) -> str:
     names = {*_OF_KEY, *(fact for facts in store.provenance().values() for fact in facts)}
     if "=" in text and name not in names:
         return suggestion(name, sorted(names))
-    return "busbar history list shows the sessions, busbar history show the series"
+    return "name a session of busbar history list, or a range of time, as 2026-01-31..2026-02-01"

@@ -145,6 +145,15 @@ def test_a_connection_has_two_ends() -> None:
     assert "give --site: such GPUs have dgx-h100, " in note.summary
 
 
+def test_a_site_of_another_vendor_gives_no_band() -> None:
+    table = nccl_table({1 << 30: 5.0}, ranks=16, nodes=2, gpu="NVIDIA H100 80GB HBM3")
+    found = run(table, site="mi250x")
+    (note,) = [note for note in found.notes if note.id == "other-vendor"]
+    assert "NVIDIA H100 80GB HBM3, which site mi250x does not have" in note.summary
+    assert found.site is None
+    assert found.verdict is Verdict.UNJUDGED
+
+
 def test_a_table_of_an_unnamed_collective() -> None:
     table = TABLE_16.replace("sum", "none")
     (note,) = [note for note in run(table, site="p4de").notes if note.id == "no-band"]
