@@ -88,7 +88,8 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
             hint = "its permissions do not let you read it: ls -l shows them, chmod changes them"
         else:
             place = f"{command} {option}".strip()
-            if path.is_dir() and "regular file" in error.what:
+            whole = error.where.rstrip("/") == name  # not a file inside an image
+            if whole and path.is_dir() and "regular file" in error.what:
                 inside = (f for f in sorted(path.glob("*.json*")) if place in _kind(f)["accepted"])
                 hint = f"give a file of it{''.join(f', such as {f}' for f in [*inside][:1])}"
                 return BusbarError("is a directory", where=error.where, hint=hint)
