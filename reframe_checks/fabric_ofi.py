@@ -11,7 +11,7 @@ from reframe.core.builtins import parameter
 
 from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Result
-from busbar.tools.aws_ofi_nccl.plugin import contradictions, used
+from busbar.tools.aws_ofi_nccl.plugin import used
 from busbar.verdict import Verdict
 
 from .bench import BenchCheck
@@ -48,12 +48,8 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
         passed = Result(self.name, Verdict.PASS, metric="correctness", pair="messages")
         return judged._replace(
             results=[*judged.results, *failed, *([] if failed else [passed])],
-            versions=judged.versions | self.named(),
+            versions=judged.versions | (used(self.shown[0].facts) if self.shown else {}),
         )
-
-    def named(self) -> dict[str, str]:
-        """The versions and the topology file that the plugin names."""
-        return used(self.shown[0].facts) if self.shown else {}
 
     def wrong(self) -> list[str]:
         """What the plugin should have said and did not."""
@@ -70,4 +66,4 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
             found.append(f"the plugin found {chosen['nics']} NICs of {node.nic_count}")
         if any(nic.gpudirect for nic in node.nics) and not facts.first("ofi.gdr-on"):
             found.append("the plugin does not say that the NIC reads GPU memory")
-        return [*found, *(contradictions(fabric, self.named()) if fabric else ())]
+        return found

@@ -13,6 +13,7 @@ import yaml
 from busbar.boundary import output_directory, replace_file
 from busbar.data import LIKE, SITES
 from busbar.errors import BusbarError, file_error
+from busbar.parse.tables import beside
 from busbar.site.links import NAME_PATTERN
 from busbar.site.model import Site
 
@@ -32,21 +33,6 @@ def facts(site: Site) -> dict[str, Any]:
     return content
 
 
-_COMMENTS = {
-    "name": "The name of the directory.",
-    "description": "One line: what the system is.",
-    "family": "The family of its hardware; docs/sites.md says which one to take.",
-    "scheduler": "By ReFrame's name: local, slurm, flux, pbs, lsf and others.",
-    "partitions": (
-        "Where checks run. `access` has the options of the scheduler: queue, account, QOS,\n"
-        "# reservation, such as [--partition=gpu, --account=PROJECT, --qos=high, --exclusive]."
-    ),
-    "node_types": "The hardware of a node; `busbar site detect` shows that of this machine.",
-    "fabric": "The network between nodes.",
-    "deliveries": "The stacks that jobs can use.",
-    "containers": "The container runtime, and what it injects.",
-    "tuning": "Variables of this cluster alone, such as the names of its interfaces.",
-}
 _HEAD = """\
 # SPDX-License-Identifier: MIT
 # A system like {like}. docs/reference/site-yaml.md lists all keys.
@@ -64,6 +50,7 @@ def write_like(like: Site, name: str, parent: Path) -> Path:
     directory = parent / name
     content = {key: value for key, value in facts(like).items() if key not in _OF_ONE_SYSTEM}
     content |= {"name": name, "description": f"{LIKE}{like.name}"}
+    comments = beside(__file__)
     for node in content["node_types"].values():
         node.get("gpus", {}).pop("bus_ids", None)
     for partition in content["partitions"]:
@@ -79,7 +66,7 @@ def write_like(like: Site, name: str, parent: Path) -> Path:
             default_flow_style=None if nested else False,
         )
         part = f"{key}:\n{indent(part, '  ')}" if nested else part
-        text += (f"\n# {_COMMENTS[key]}\n" if key in _COMMENTS else "\n") + part
+        text += "\n" + indent(f"{comments[key]}\n" if key in comments else "", "# ") + part
     return _write(text, directory)
 
 

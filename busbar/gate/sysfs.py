@@ -11,7 +11,6 @@ from pathlib import Path
 
 from busbar.parse import numbers
 from busbar.parse.cpulist import parse_cpu_list
-from busbar.parse.port_counters import IN_BOTH, LINK_DOWNED
 
 _VGA = 0x0300
 _CLASSES = {
@@ -21,7 +20,9 @@ _CLASSES = {
 _VENDORS = {0x10DE: "nvidia", 0x1002: "amd"}
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of PCI Express by its GT/s."""
-DOWN = LINK_DOWNED.name
+DOWN = "link_downed"
+_COUNTERS = (DOWN, "symbol_error", "link_error_recovery", "port_rcv_errors")
+"""Those of an RDMA port that the gate shows; a sweep reads more."""
 
 
 @dataclass(frozen=True)
@@ -142,8 +143,7 @@ def rdma_ports(root: Path = Path("/")) -> Iterator[PortState]:
         state = text_in(directory / "state").partition(": ")[2] or "unknown"
         physical = text_in(directory / "phys_state").partition(": ")[2]
         counts = (
-            (each.name, numbers.whole(text_in(directory / "counters" / each.name)))
-            for each in IN_BOTH
+            (name, numbers.whole(text_in(directory / "counters" / name))) for name in _COUNTERS
         )
         yield PortState(
             device if number == "1" else f"{device}/{number}",

@@ -6,8 +6,10 @@ The gate reads them on its node, and a sweep on all nodes before and after.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
+from pkgutil import get_data
 from typing import Literal, NamedTuple
 
 from busbar.parse import numbers
@@ -32,41 +34,12 @@ class PortCounter(NamedTuple):
         return self.place.rpartition("/")[2]
 
 
-_IB = "/sys/class/infiniband/*/ports/*/"
-_NET = "/sys/class/net/*/"
 DRIVER = "ethtool"
 """What ``ethtool -S`` prints of an interface has no file."""
-_CXI = "/sys/class/cxi/*/device/telemetry/"
-LINK_DOWNED = PortCounter(f"{_IB}counters/link_downed", "down")
-CARRIER_DOWN = PortCounter(f"{_NET}carrier_down_count", "down")
-IN_BOTH = (
-    LINK_DOWNED,
-    PortCounter(f"{_IB}counters/symbol_error", "errors", "receiving"),
-    PortCounter(f"{_IB}counters/link_error_recovery", "errors"),
-    PortCounter(f"{_IB}counters/port_rcv_errors", "errors", "receiving"),
-)
-"""Those of RDMA ports that the gate shows as well."""
-COUNTERS = (
-    *IN_BOTH,
-    PortCounter(f"{_IB}counters/local_link_integrity_errors", "errors", "receiving"),
-    PortCounter(f"{_IB}counters/port_xmit_discards", "loss", "sending"),
-    PortCounter(f"{_IB}hw_counters/out_of_sequence", "loss", "receiving"),
-    PortCounter(f"{_IB}hw_counters/packet_seq_err", "loss", "sending"),
-    PortCounter(f"{_IB}hw_counters/local_ack_timeout_err", "loss", "sending"),
-    PortCounter(f"{_IB}hw_counters/rx_drops", "loss", "receiving"),  # EFA
-    PortCounter(f"{_IB}hw_counters/retrans_pkts", "loss", "sending"),  # EFA
-    CARRIER_DOWN,
-    PortCounter(f"{_NET}statistics/rx_errors", "errors", "receiving"),
-    PortCounter(f"{_NET}statistics/rx_dropped", "loss", "receiving"),
-    PortCounter(f"{_NET}statistics/tx_errors", "errors", "sending"),
-    PortCounter(f"{_NET}statistics/tx_dropped", "loss", "sending"),
-    PortCounter(f"{DRIVER}/*/link_down_events_phy", "down"),
-    PortCounter(f"{DRIVER}/*/rx_symbol_err_phy", "errors", "receiving"),
-    PortCounter(f"{DRIVER}/*/rx_crc_errors_phy", "errors", "receiving"),
-    PortCounter(f"{DRIVER}/*/rx_discards_phy", "loss", "receiving"),
-    PortCounter(f"{DRIVER}/*/tx_discards_phy", "loss", "sending"),
-    PortCounter(f"{_CXI}hni_pcs_uncorrected_cw", "errors", "receiving"),
-    PortCounter(f"{_CXI}pct_retry_srb_requests", "loss", "sending"),
+COUNTERS = tuple(
+    PortCounter(f"{directory}/{name}", *facts)
+    for directory, counters in json.loads(get_data(__name__, "port_counters.json") or "").items()
+    for name, facts in counters.items()
 )
 _BY_NAME = {counter.name: counter for counter in COUNTERS}
 _PORT = re.compile(r"(?:/sys/class/(?:infiniband|net|cxi)|ethtool)/(?P<device>[^/]+)/(?P<rest>.+)")

@@ -268,10 +268,6 @@ class Fabric(Record):
     may lie below one switch, so it lowers the low ends of bands, and no limit."""
     rails_per_pair: Count = 1
     """NICs that one pair of ranks can use at once."""
-    topology_file: str = ""
-    """Name of the file that the network plugin must pass to NCCL; empty: any or none."""
-    versions: dict[Literal["aws-ofi-nccl", "libfabric"], str] = Field(default_factory=dict)
-    """Required versions, as prefixes: ``1.22`` accepts 1.22.0."""
 
 
 class ContainerRuntime(Record):

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from types import SimpleNamespace
 
 from busbar import site as sites
@@ -144,7 +143,6 @@ def plugin(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     check = SimpleNamespace(
         shown=[shown], site=P5, current_partition=SimpleNamespace(name=P5.partitions[0].name)
     )
-    check.named = partial(fabric_ofi.named, check)
     for message in fabric_ofi.wrong(check):
         yield Verdict.FAILED, message
 

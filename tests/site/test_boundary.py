@@ -78,7 +78,7 @@ def test_what_a_site_may_hold_stays_text(tmp_path: Path) -> None:
     document = yaml.safe_load((directory / "site.yaml").read_text())
     document["partitions"][0] |= {"access": ["--partition=gpu"], "launcher": "srun"}
     document |= {"scheduler": "local", "tuning": {"NCCL_X": "a"}}
-    document["fabric"] = {"provider": "verbs", "rails": 1, "topology_file": "a", "switches": "a"}
+    document["fabric"] = {"provider": "verbs", "rails": 1, "uplinks": "a", "switches": "a"}
     node_type = document["node_types"]["h200x4"]
     node_type["gpus"]["bus_ids"] = [f"0000:0{n}:00.0" for n in range(4)]
     node_type |= {"nics": [{"name": "mlx5_0", "class": "ndr400"}], "instance_type": "a"}
