@@ -56,22 +56,12 @@ def option(spec: str, text: str, **settings: Any) -> Declaration:
     return lambda parser: parser.add_argument(*names, help=text, **settings)
 
 
-def one_of(*options: Declaration) -> Declaration:
-    """Declare options that exclude each other."""
+def together(title: str, options: Iterable[Declaration]) -> Declaration:
+    """Declare options that help shows under a heading; those of ``one of`` exclude each other."""
 
     def add(parser: argparse._ActionsContainer) -> None:
-        group = parser.add_mutually_exclusive_group()
-        for each in options:
-            each(group)
-
-    return add
-
-
-def heading(title: str, *options: Declaration) -> Declaration:
-    """Declare options that help shows under a heading."""
-
-    def add(parser: argparse._ActionsContainer) -> None:
-        group = parser.add_argument_group(title)
+        one = title == "one of"
+        group = parser.add_mutually_exclusive_group() if one else parser.add_argument_group(title)
         for each in options:
             each(group)
 

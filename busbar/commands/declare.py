@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from busbar.arguments import Declaration, Parser, actions, described, heading, one_of, option
+from busbar.arguments import Declaration, Parser, actions, described, option, together
 from busbar.commands import option_types
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER
 from busbar.document import to_json
@@ -52,8 +52,7 @@ def _declared(entry: Any, values: Mapping[str, Any]) -> Declaration:
         return _declared(_OPTIONS["shared"][entry], values)
     (spec, text), *settings = entry.items()
     if isinstance(text, list):
-        several = [_declared(each, values) for each in text]
-        return one_of(*several) if spec == "one of" else heading(spec, *several)
+        return together(spec, [_declared(each, values) for each in text])
     known = {
         key: _TYPES[value] if key == "type" else _value(value, values) for key, value in settings
     }

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import starmap
 from pathlib import Path
+from pkgutil import get_data
 
 from busbar.arguments import Parser, described, option
 from busbar.errors import BusbarError
@@ -53,26 +56,10 @@ def _seconds(text: str) -> float:
     return value
 
 
+_DEADLINE = "seconds until the gate reports what it knows"
 OPTIONS = (
-    option(
-        "--partition NAME", "partition of this node (default: by the site's nodelists)", default=""
-    ),
-    option("--passive", "only read the state; takes less than 2 s"),
-    option(
-        "--deadline S", "seconds until the gate reports what it knows", type=_seconds, default=45
-    ),
-    option("--dry-run", "report faults as always, but drain and resume nothing"),
-    option("--drain", "drain this node by scontrol if it has a fault"),
-    option("--recheck", "resume this node if the gate drained it and its fault is gone"),
-    option("--json", "print one JSON document"),
-    option(
-        "--memory FILE",
-        "remember this node between calls: a driver that does not answer three times has failed",
-        type=Path,
-    ),
-    option(
-        "--prometheus FILE", "write metrics for node_exporter's textfile collector; ends in .prom"
-    ),
+    *starmap(option, json.loads(get_data(__name__, "options.json") or "").items()),
+    option("--deadline S", _DEADLINE, type=_seconds, default=45),
 )
 """All options but that of the site."""
 
@@ -129,7 +116,7 @@ def run_gate(
                 slurm=slurm,
                 load=load,
                 xid=xid,
-                partition=args.partition,
+                partition=args.partition or "",
                 passive=args.passive,
                 dry_run=args.dry_run,
                 deadline_s=max(args.deadline - commands, _LEAST_S),
