@@ -172,8 +172,8 @@ class Collective {
     }
 
     // Each rank writes a block into the memory of every rank, or reads one from it, between fences or under locks. The window
-    // of a put stays: what arrives only when it is freed arrives too late. That of a get does not: Open MPI 5.0.11 over UCX
-    // 1.14.1 can complete a get of 1 MiB only then, if ranks wait for CPUs.
+    // of a put stays: what arrives only when it is freed arrives too late. That of a get does not: Open MPI that was built for
+    // UCX 1.20 can complete a get only then, if UCX 1.14.1 is loaded.
     void access() {
         const bool puts = operation_ == "put";
         const auto count = static_cast<int>(bytes_);
@@ -186,7 +186,11 @@ class Collective {
                 MPI_Get(in_ + place(other), count, MPI_BYTE, other, static_cast<MPI_Aint>(place(rank_)), count, MPI_BYTE, window_);
         }
         locks_ ? MPI_Win_unlock_all(window_) : MPI_Win_fence(0, window_);
-        if (locks_) MPI_Barrier(MPI_COMM_WORLD);
+        if (locks_) {
+            MPI_Barrier(MPI_COMM_WORLD);
+            MPI_Win_lock(MPI_LOCK_SHARED, rank_, 0, window_);  // only now must the target see what was put
+            MPI_Win_unlock(rank_, window_);
+        }
         if (!puts) MPI_Win_free(&window_);
     }
 

@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="5a557810792a578d7adfab91c16cb5e30f1118ed1d6dd8a22b8c78ab7c4bc4e1",
+        sha256="ed19636b1e15d7ae3d56905384408018e9fa9b8a4460ae11633867c12fd49ce5",
         expand=False,
     )
 
