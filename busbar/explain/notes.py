@@ -46,7 +46,8 @@ def _api_mismatch(context: Context) -> Iterator[Note]:
         does = "these readings count; if jobs hang or crash, load the UCX that MPI was built for,"
         does += f" not {mismatch['path']}"
         if _WHEEL in mismatch["path"]:
-            does = "the wheels of Busbar's lanes are combined so; there is nothing to do"
+            does = "the wheels of Busbar's lanes are combined so; "
+            does += "programs that use MPI_Get need OMPI_MCA_osc=rdma"
         pair = f"MPI was built for UCX {mismatch['required']} and runs with {mismatch['loaded']}"
         yield Note("ucx-api-mismatch", f"{pair}; {does}", (mismatch.evidence,))
     library, headers = facts.first("ucx.info-library"), facts.first("ucx.info-headers")

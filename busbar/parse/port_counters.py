@@ -6,7 +6,6 @@ The gate reads them on its node, and a sweep on all nodes before and after.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from pkgutil import get_data
@@ -36,9 +35,10 @@ class PortCounter(NamedTuple):
 
 DRIVER = "ethtool"
 """What ``ethtool -S`` prints of an interface has no file."""
+_TABLE = numbers.load_json(get_data(__name__, "port_counters.json") or "")
 COUNTERS = tuple(
     PortCounter(f"{directory}/{name}", *facts)
-    for directory, counters in json.loads(get_data(__name__, "port_counters.json") or "").items()
+    for directory, counters in _TABLE.items()
     for name, facts in counters.items()
 )
 _BY_NAME = {counter.name: counter for counter in COUNTERS}
