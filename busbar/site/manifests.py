@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from busbar.boundary import replace_file
 from busbar.errors import BusbarError, file_error
 from busbar.site import systems
 from busbar.site.record import Record
@@ -153,5 +154,5 @@ def provide(directory: Path) -> Path:
             hint = "run the command as the owner of this Busbar"
             with file_error("cannot be written", path, hint):
                 directory.mkdir(parents=True, exist_ok=True)
-                path.write_text(text)
+                replace_file(path, text)  # another process may read it meanwhile
     return path
