@@ -14,6 +14,7 @@ from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
 from busbar.expect.collective import PROTOCOLS, harnesses
+from busbar.expect.lint_nodes import uplink_violations
 from busbar.expect.point import BUFFERS
 from busbar.expect.show import (
     Answer,
@@ -24,6 +25,7 @@ from busbar.expect.show import (
     single,
 )
 from busbar.expect.split import split
+from busbar.site.load import find, link_classes, read
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import stdout
@@ -57,6 +59,7 @@ def _expect(args: argparse.Namespace) -> int:
         busbar expect --site p5 --bench all_reduce --nodes 2 --split-mask 0x7
     """
     site = sites.load(args.site)
+    _refuse_uplinks(site, args)
     if args.src is None and args.dst is not None:
         raise BusbarError("needs a sending GPU", where="--to", hint="add --from")
     _refuse_inapplicable(args)
@@ -81,6 +84,15 @@ def _expect(args: argparse.Namespace) -> int:
     document = ExpectDocument(site=site.name, bench=args.bench, answer=answer)
     show(args, document, single(site, args.bench, answer), indent=2)
     return 0
+
+
+def _refuse_uplinks(site: Site, args: argparse.Namespace) -> None:
+    """Refuse the first uplink of a PCIe switch that is faster than what is below it."""
+    used = site.node_type(args.partition)
+    name = next(name for name, node in site.node_types.items() if node is used)
+    for key, what, hint in uplink_violations(used, link_classes(site)):
+        place = read(find(args.site)).where(("node_types", name, *key))
+        raise BusbarError(what, where=place, hint=hint)
 
 
 _ONLY_FOR = {

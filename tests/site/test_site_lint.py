@@ -229,6 +229,15 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
 }
 
 
+REFUSED = {
+    "a link to a GPU that is not there",
+    "a NIC without a rate",
+    "no nodes",
+    "an uplink faster than its ports",
+}
+"""What no command may answer for."""
+
+
 @cases("case", BREACHES)
 def test_lint_refuses(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, busbar: Command
@@ -244,6 +253,9 @@ def test_lint_refuses(
     assert finding.startswith(str(file))
     assert f": {key}" in finding
     assert re.search(r"; \w", finding)  # what to do
+    if case in REFUSED:
+        used = busbar("expect --site", name, "--bench", "all_reduce")
+        assert (used.status, used.err) == (2, f"busbar expect: {finding}\n")
 
 
 def test_lint_of_all_names_each_site_once(copy: Path, busbar: Command) -> None:
