@@ -38,7 +38,6 @@ class Collective {
         for (char *memory : {memory_.send(kind_), memory_.receive(kind_)}) BufferSet::clear(kind_, memory, room(bytes_, ranks_));
         in_place_ = (dice >> 10) % 4 == 0;
         fractions_ = reduces_ && (dice >> 12 & 1);
-        locks_ = dice >> 12 & 1;
         for (int to = 0; to < blocks; ++to) {
             const auto numbers = [&](std::size_t i) { return number(rank_, to, i); };
             reduces_ ? memory_.load_words(out_ + place(to), bytes_ / 8, numbers) : memory_.load(out_ + place(to), sent(rank_, to), seed(rank_, to));
@@ -171,26 +170,21 @@ class Collective {
         return MPI_IN_PLACE;
     }
 
-    // Each rank writes a block into the memory of every rank, or reads one from it, between fences or under locks. The window
-    // of a put stays: what arrives only when it is freed arrives too late. That of a get does not: Open MPI that was built for
-    // UCX 1.20 can complete a get only then, if UCX 1.14.1 is loaded.
+    // Each rank writes a block into the memory of every rank, or reads one from it, between fences: under locks, Open MPI that
+    // was built for UCX 1.20 can wait without end if UCX 1.14.1 is loaded. The window of a put stays: what arrives only when it
+    // is freed arrives too late. That of a get does not: with that UCX, a get can complete only then.
     void access() {
         const bool puts = operation_ == "put";
         const auto count = static_cast<int>(bytes_);
         MPI_Win_create(puts ? in_ : out_, static_cast<MPI_Aint>(place(ranks_)), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window_);
-        locks_ ? MPI_Win_lock_all(0, window_) : MPI_Win_fence(0, window_);
+        MPI_Win_fence(0, window_);
         for (int other = 0; other < ranks_; ++other) {
             if (puts)
                 MPI_Put(out_ + place(other), count, MPI_BYTE, other, static_cast<MPI_Aint>(place(rank_)), count, MPI_BYTE, window_);
             else
                 MPI_Get(in_ + place(other), count, MPI_BYTE, other, static_cast<MPI_Aint>(place(rank_)), count, MPI_BYTE, window_);
         }
-        locks_ ? MPI_Win_unlock_all(window_) : MPI_Win_fence(0, window_);
-        if (locks_) {
-            MPI_Barrier(MPI_COMM_WORLD);
-            MPI_Win_lock(MPI_LOCK_SHARED, rank_, 0, window_);  // only now must the target see what was put
-            MPI_Win_unlock(rank_, window_);
-        }
+        MPI_Win_fence(0, window_);
         if (!puts) MPI_Win_free(&window_);
     }
 
@@ -228,7 +222,7 @@ class Collective {
     std::size_t bytes_;
     std::uint64_t turn_ = 0;
     int root_ = 0;
-    bool in_place_ = false, fractions_ = false, locks_ = false;
+    bool in_place_ = false, fractions_ = false;
     MPI_Win window_ = MPI_WIN_NULL;
     char *out_ = nullptr, *in_ = nullptr;
 };

@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="ed19636b1e15d7ae3d56905384408018e9fa9b8a4460ae11633867c12fd49ce5",
+        sha256="d62443dcc694b65e6120b03c9c98a5d97b8ababc925ccbb6a581b26949284025",
         expand=False,
     )
 
