@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="d62443dcc694b65e6120b03c9c98a5d97b8ababc925ccbb6a581b26949284025",
+        sha256="a4eac31a86e7e4dce7044a466c53cf5a4575df9802935cce00ae005534f647b1",
         expand=False,
     )
 
