@@ -24,7 +24,7 @@ WORKERS := --numprocesses=$(shell expr $$(nproc) + 1) --maxprocesses=8 --dist=wo
 # Pure tests wait for nothing, and each process imports all of them.
 PURE := --numprocesses=$(shell nproc) --maxprocesses=8 --dist=worksteal -m "not run and not lab"
 
-test-fast: dev lint ## run the tests that start no MPI, ReFrame, compiler or slow program, in less than a minute
+test-fast: dev lint ## run the tests that start no MPI, ReFrame, compiler or slow program, in two minutes
 	@$(BIN)/pytest $(PURE)
 
 test: dev lint ## run the test suite, in minutes (BUSBAR_LAB=1 also with Slurm and containers, which it installs, BUSBAR_LAB=all with every case and the long tests; ARGS=options of pytest)
