@@ -217,7 +217,7 @@ def _of_ports(busy: Busy, evidence: Evidence, explained: float | None) -> Iterat
 def _explained(facts: JobOutput, run: Run) -> float | None:
     """Return the most GB/s that a run can have sent from a node, by its readings; None if unknown.
 
-    What it sends between two readings is no faster than the fastest of them.
+    Between two readings it cannot have sent faster than the faster of them.
     """
     rates = [
         each
@@ -238,7 +238,7 @@ def _explained(facts: JobOutput, run: Run) -> float | None:
 def _of_gpus(busy: Busy, used: dict[int, BusyGpu], evidence: Evidence) -> Iterator[Load]:
     """Yield what slows the GPUs of a run down.
 
-    The clock of a GPU that others use follows from their load, and is no fault of its own.
+    The clock of a GPU that others use follows their load, so it does not count as a fault.
     """
     by_gpu = {gpu.gpu: gpu for gpu in busy.gpus}
     active = [p for p in busy.gpu_processes if p.gpu in by_gpu and _may_be_active(by_gpu[p.gpu])]

@@ -144,7 +144,7 @@ def show(
     """
     try:
         runs = collect([Source.from_text(name, "\n".join(lines) + "\n", first), *others], more)
-    except BusbarError as error:  # it is no text
+    except BusbarError as error:  # it is not text
         runs = [JobOutput(files=[name])]
         runs[0].malformed.append((str(error), Evidence(name, first, lines[0] if lines else "")))
     facts = runs[0]

@@ -35,7 +35,7 @@ FIFO_SECONDS = 30
 HEAD_BYTES = 1 << 14
 """What is read of a file to tell what it is."""
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 900
-"""A file that unpacks to more than both is no log: repeated words shrink to a hundredth."""
+"""A file that exceeds both limits is not a log: the text of logs shrinks to about a hundredth."""
 _MOST_UNPACKED_BYTES, _MOST_HEADER_BYTES = 4 << 30, 16 << 20
 _UNPACK = "unpack it and name the files of the job"
 _BINARY_SHARE = 0.05
@@ -245,13 +245,13 @@ class Stream:
             raise BusbarError(
                 f"unpacks to more than {what}",
                 where=self._name,
-                hint="this is no log; unpack it yourself if it is",
+                hint="logs do not compress this well; if this is one, unpack it first",
             )
         return b"".join(pieces)
 
 
 def _refuse(head: bytes, name: str, unpacked: bool) -> None:
-    """Raise ``BusbarError`` if a file that begins with ``head`` is no text."""
+    """Raise ``BusbarError`` if a file that begins with ``head`` is not text."""
     for form in _FORMATS:
         offset = form.get("offset", 0)
         if head.startswith(form["magic"].encode("latin-1"), offset):

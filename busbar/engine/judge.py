@@ -60,7 +60,7 @@ def _of_gpus(gpus: Gpus, output: JobOutput) -> Iterator[str]:
 
 
 def _same_model(gpus: Gpus, name: str) -> bool:
-    """Whether a name is that of the GPUs.
+    """Whether a name means these GPUs.
 
     NVIDIA's driver gives every tool the same name, which a site may shorten: its chip must be the
     same, its form (no word is SXM), and the size of its memory where both have one. The names of

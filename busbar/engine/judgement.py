@@ -77,7 +77,7 @@ class OutputJudgement:
         """
         for series in self._series():
             noise = [] if explained else _noise(series)
-            # Noise is no comparison: another reading must pass.
+            # A noisy reading cannot be compared: another reading must pass.
             yield from (Verdict.UNJUDGED if each in noise else each.verdict for each in series)
         for dip in self.dips:
             busy = accounts_for(self.loads, dip.share, dip.alone_us)

@@ -97,8 +97,8 @@ class LaunchOutput:
 
     @property
     def died(self) -> bool:
-        """Whether the program ended badly, or its end is missing: what it did not come to print
-        is no problem of its own."""
+        """Whether the program ended badly, or its end is missing. Output that it did not reach is
+        then not a separate problem."""
         return self.facts.exit_status is None or bool(self.facts.exit_status.code)
 
     @property
