@@ -12,14 +12,8 @@ from busbar.expect.collective import by_algorithm
 from busbar.expect.expectation import Expectation
 from busbar.expect.floors import above_host_link, host_copy, no_band_of_a_port
 from busbar.expect.point import BANDWIDTH, LATENCY
+from busbar.expect.split import one_of
 from busbar.site.model import Site
-
-SEVERAL = "NCCL_TESTS_SPLIT_MASK"
-"""Divides the ranks among communicators that run at once: the number of one is rank AND mask."""
-_OTHERS = {
-    "NPKIT_DUMP_DIR": "NPKit writes down each event",
-    SEVERAL: f"several communicators share links and NICs ({SEVERAL})",
-}
 
 
 def site_of(run: Run) -> Site:
@@ -71,11 +65,16 @@ def collectives(run: Run, reading: Reading) -> list[Expectation]:
     operation = reading.operation or run.bench
     if reading.kind != "busbw" or operation not in COLLECTIVES:
         raise NoExpectation(f"no band for {operation}", where=f"site {site.name}")
-    for name in _OTHERS.keys() & {n for n, v in (run.environment or {}).items() if v.strip("0x")}:
-        raise NoExpectation(_OTHERS[name], where=f"site {site.name}")
+    where, environment = f"site {site.name}", run.environment or {}
+    if environment.get("NPKIT_DUMP_DIR"):
+        raise NoExpectation("NPKit writes down each event", where=where)
     question = replace(question_of(run, reading), bench=operation)
+    if run.placed:
+        question = one_of(site, question, run.placed, where)
+    elif environment.get("NCCL_TESTS_SPLIT_MASK", "").strip("0x"):
+        raise NoExpectation("nothing shows the communicators of the ranks", where=where)
     # The band of the algorithm that ran; of any that may have run if that is not known.
-    if "NCCL_ALGO" in (run.environment or {}):
+    if "NCCL_ALGO" in environment:
         return [collective(site, question)]
     return by_algorithm(site, question, run.algorithm(operation, reading.nbytes))
 

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
-from busbar.engine.bands import SEVERAL
 from busbar.engine.job_output import Device, JobOutput
 from busbar.engine.reading import Evidence
 from busbar.engine.run import Run
@@ -144,7 +143,7 @@ def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
     own = [site for site in fitting if not ships(site)]
     if own or len(alike) > 1:
         return own[0] if len(own) == 1 else None
-    return min(fitting, key=_gpu_count, default=None)
+    return min(fitting, key=lambda site: getattr(site.node_type().gpus, "count", 0), default=None)
 
 
 def sites_like(facts: JobOutput, nodes: int | None) -> list[Site]:
@@ -172,19 +171,10 @@ def _instances(facts: JobOutput) -> set[str]:
 def _speed(site: Site, *, across: bool) -> str:
     """Return what decides the speed of a run: links and, between nodes, the network."""
     node = site.node_type()
-    network = [(nic.count, nic.near_gpus, _rate(site, nic.link_class)) for nic in node.nics]
+    rates = {name: one.raw_gb_per_s for name, one in link_classes(site).items()}
+    network = [(nic.count, nic.near_gpus, rates.get(nic.link_class)) for nic in node.nics]
     provider = site.fabric.provider if site.fabric else ""
     return repr([node.gpus and node.gpus.links, (network, provider) if across else ()])
-
-
-def _rate(site: Site, link_class: str) -> float:
-    found = link_classes(site).get(link_class)
-    return found.raw_gb_per_s if found else 0
-
-
-def _gpu_count(site: Site) -> int:
-    gpus = site.node_type().gpus
-    return gpus.count if gpus else 0
 
 
 @cache
@@ -229,15 +219,16 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
     listed = known.listed
     if known.environment is not None:
         shown, listed = {**known.environment, **shown}, ("",)
-    shown |= {SEVERAL: "set"} if communicator(output) else {}
     bench, tool = output.tool, tool_of(output.tool)
     if (tool and bench in tool.outputs) or (not bench and operation in COLLECTIVES):
         bench = operation or ""
     asked = tool or tool_of(operation or "")  # it may have died before it printed a line
+    places = [(device.group, device.host) for device in output.devices.values()]
     buffers = output.buffers or (asked.buffers(output) if asked and asked.buffers else "")
     run = replace(
         known,
         bench=bench,
+        placed=Counter(places) if communicator(output) else {},
         harness=known.harness or (tool.harness(known, output) if tool and tool.harness else None),
         lane=known.lane or _lane(output),
         environment=shown,

@@ -31,6 +31,8 @@ class Run:
     nodes: int | None = None
     ranks: int | None = None
     """Ranks of all nodes."""
+    placed: Mapping[tuple[int, str], int] = field(default_factory=dict)
+    """Ranks by communicator and host, if several communicators run at once."""
     lane: str | None = None
     environment: Mapping[str, str] | None = None
     """Variables that are known to be set; None if the site's own are assumed."""

@@ -28,6 +28,8 @@ TRIALS = (*KINDS, "two", *(["none"] * 4))
 """In turn: six faults and four controls. 50 trials have 30 faults and 20 controls."""
 _LOST = 0.01
 _DOWN_S = 3
+_ROUNDS = 7
+_PAIRS = _ROUNDS * len(NODES) // 2
 
 
 @dataclass(frozen=True)
@@ -39,8 +41,8 @@ class Fault:
     share: float = 1.0
     """Of the rate that is left."""
     direction: str = ""
-    after_s: float = 0.0
-    """When a link goes down, after the start of the job: what was before nobody has looked at."""
+    after: float = 0.0
+    """Share of the planned pairs that are measured before a link goes down."""
 
     def begin(self, fleet: Fleet, output: Path) -> Callable[[], object]:
         """Let it happen; return what ends it."""
@@ -69,10 +71,12 @@ class Fault:
         return down.join
 
     def _flap(self, fleet: Fleet, output: Path) -> None:
-        end = time.monotonic() + 120
-        while not (output / "job").exists() and time.monotonic() < end:
-            time.sleep(0.1)
-        time.sleep(self.after_s)
+        end, rows = time.monotonic() + 120, output / "results.jsonl"
+        before = 1 + round(self.after * (_PAIRS - 1))
+        while time.monotonic() < end:
+            if rows.exists() and len(rows.read_text().splitlines()) >= before:
+                break
+            time.sleep(0.02)
         fleet.run("ip", "link", "set", self.where, "down")
         time.sleep(_DOWN_S)
         fleet.run("ip", "link", "set", self.where, "up")
@@ -96,7 +100,7 @@ def faults_of(seed: int, trial: int) -> list[Fault]:
         where = f"leaf{leaf + 1}" if kind == "leaf" else NODES[2 * leaf + draw.randrange(2)]
         share = draw.uniform(0.2, 0.67 if kind != "leaf" else 0.4)
         way = draw.choice(("sending", "receiving")) if kind in ("one way", "loss") else ""
-        found.append(Fault(kind, where, round(share, 2), way, round(draw.uniform(3, 12), 1)))
+        found.append(Fault(kind, where, round(share, 2), way, round(draw.uniform(0, 0.8), 2)))
     return found
 
 
@@ -107,7 +111,7 @@ def run(fleet: Fleet, seed: int, trial: int, output: Path) -> dict[str, Any]:
     with ExitStack() as stack:
         for fault in faults:
             stack.callback(fault.begin(fleet, output))
-        _, found = fleet.sweep(output, rounds=7, limit=False).ended()
+        _, found = fleet.sweep(output, rounds=_ROUNDS, limit=False).ended()
     accused = [(one["id"], one["fault"], one["direction"]) for one in found["accused"]]
     named = [any(name in accused for name in fault.names) for fault in faults]
     meant = {name[0] for fault in faults for name in fault.names}

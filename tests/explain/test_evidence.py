@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 
 from .outputs import ids, run
 
+GIB = 2**30
+H100 = "NVIDIA H100 80GB HBM3"
 RULE = "-" * 74 + "\n"
 BOX = RULE + (
     "WARNING: There is at least one OpenFabrics device found but there are\n"
@@ -60,17 +65,38 @@ def test_a_bus_bandwidth_of_0_of_two_ranks() -> None:
     assert ids(run(ONE_RANK.replace(header, second + header, 1))) == {"invalid-reading"}
 
 
-def test_communicators_at_once_have_no_band() -> None:
-    """NCCL_TESTS_SPLIT_MASK=0x3: four of two ranks, one on each node, share links and NICs."""
+def of_groups(busbw: float, group: Callable[[int], int]) -> str:
+    """What nccl-tests prints of several communicators at once, on two nodes of 8 x H100."""
     devices = "".join(
-        f"#  Rank {n} Group {n % 4} Pid {n} on n{n // 4} device {n % 4} [0x0{n % 4}] NVIDIA H200\n"
-        for n in range(8)
+        f"#  Rank {n} Group {group(n)} Pid {n} on n{n // 8} device {n % 8} [0x0{n % 8}] {H100}\n"
+        for n in range(16)
     )
     before, _, after = ONE_RANK.partition("#  Rank  0 Group  0 Pid  12 on n1 device  0 [0x01]")
-    table = after.partition("\n")[2].replace("0.30  27962.0    0.00", "37.20  225.50    0.00")
-    table = table.replace("225.50    0.00", "225.50  225.50")
-    found = run("# Collective test starting: all_reduce_perf\n" + before + devices + table)
-    assert str(found.verdict) == "unjudged"
-    assert (found.ranks, found.nodes) == (2, 2)
-    assert not found.causes
+    reading = f"{GIB / busbw / 1e3:.1f} {busbw} {busbw} 0"
+    row = f"{GIB} {GIB // 4} float sum -1 {reading} {reading}\n"
+    table = re.sub(" +8388608.*\n", row, after.partition("\n")[2])
+    return f"# Collective test starting: all_reduce_perf\n{before}{devices}{table}"
+
+
+@pytest.mark.parametrize(
+    ("busbw", "verdict", "causes"),
+    [
+        (43.0, "pass", set()),
+        (24.0, "unjudged", set()),  # nobody measured such runs
+        (12.0, "degraded", {"below-band-unexplained"}),
+    ],
+)
+def test_communicators_at_once_share_the_nics(
+    busbw: float, verdict: str, causes: set[str]
+) -> None:
+    """NCCL_TESTS_SPLIT_MASK=0x7: eight of two ranks, one on each node, each with a NIC."""
+    found = run(of_groups(busbw, lambda rank: rank % 8), site="dgx-h100")
+    assert (str(found.verdict), found.ranks, found.nodes) == (verdict, 2, 2)
+    assert {cause.id for cause in found.causes} == causes
     assert "mislabelled-collective" not in {note.id for note in found.notes}
+
+
+def test_communicators_that_are_not_alike() -> None:
+    found = run(of_groups(43.0, lambda rank: int(rank > 1)), site="dgx-h100")
+    assert (str(found.verdict), found.causes) == ("unjudged", ())
+    assert any("communicators are not alike" in note.summary for note in found.notes)
