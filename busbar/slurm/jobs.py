@@ -11,6 +11,7 @@ from busbar.parse import numbers
 from busbar.slurm.nodes import value_of
 
 _ENDED_BY_SOMEBODY = ("CANCELLED", "PREEMPTED")
+_QUEUED = ("PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT")
 WAITING_FORMAT = "--format=%A|%T|%V|%j|%N|%Z|%r"
 """The option of ``squeue`` for :func:`parse_waiting`."""
 _NOT_RUNNING = {"PENDING", "COMPLETING", "SUSPENDED", "REQUEUE_HOLD", "SPECIAL_EXIT", "STOPPED"}
@@ -50,7 +51,7 @@ class JobEnd:
             return (
                 f"the job on {self.nodes} was ended{self._after}{how}: {self.state}; run it again"
             )
-        if self.nodes or self.state in ("PENDING", "COMPLETED", "FAILED", ""):
+        if self.nodes or self.state in ("COMPLETED", "FAILED", "", *_QUEUED):
             return ""
         waited = f" while it waited ({self.reason})" if self.reason else " before it started"
         return f"Slurm ended the job{waited}: {self.state}"
@@ -69,6 +70,8 @@ class JobEnd:
                 why = reason or f"exit status {self.exit_status}, signal {self.signal}"
                 ended = f"the job on {self.nodes} ended{self._after} ({why})"
                 return f"{ended}, and Slurm still waits for a node: see scontrol show node"
+            case state, _ if state in _QUEUED:
+                return f"Slurm put the job back into its queue: {state}{self._why}"
         return f"Slurm ended the job on {self.nodes}{self._after}: {self.state}{self._why}"
 
     def lost(self, held: str) -> str:
@@ -131,15 +134,10 @@ def parse_waiting(text: str, directory: Path) -> list[WaitingJob]:
     """Parse ``squeue``: the jobs from below a directory that do not run."""
     jobs = []
     for line in text.splitlines():
-        job, _, rest = line.strip().partition("|")
-        fields = rest.split("|", 5)
-        if (
-            len(fields) == 6
-            and fields[0] in _NOT_RUNNING
-            and Path(fields[4]).is_relative_to(directory)
-        ):
-            state, since, name, nodes, _, reason = fields
-            # ReFrame adds a hash where a check has parameters.
-            check = re.sub(r"_[0-9a-f]{8}$", "", name.removeprefix("rfm_"))
-            jobs.append(WaitingJob(job, state, since, check, nodes, reason.strip()))
+        match line.strip().split("|", 6):
+            case job, state, since, name, nodes, place, reason if state in _NOT_RUNNING:
+                if Path(place).is_relative_to(directory):
+                    # ReFrame adds a hash where a check has parameters.
+                    check = re.sub(r"_[0-9a-f]{8}$", "", name.removeprefix("rfm_"))
+                    jobs.append(WaitingJob(job, state, since, check, nodes, reason.strip()))
     return jobs

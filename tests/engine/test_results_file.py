@@ -116,6 +116,8 @@ def ended(state: str, nodes: str = "n1", **more: Any) -> EndedJob:
         (ended("TIMEOUT"), ["failed", "pass"], "TIMEOUT"),
         (ended("TIMEOUT", starved=True), ["unknown", "pass"], "TIMEOUT"),
         (ended("COMPLETING", held="n1"), ["failed", "pass"], "n1 does not answer Slurm"),
+        (ended("PENDING", ""), ["failed", "pass"], "put the job back into its queue: PENDING"),
+        (ended("REQUEUE_HOLD", ""), ["failed", "pass"], "its queue: REQUEUE_HOLD"),
     ],
 )
 def test_the_end_of_a_job_counts(job: EndedJob, verdicts: list[str], says: str) -> None:
@@ -138,6 +140,7 @@ def test_a_job_that_somebody_ended_did_not_run(waited: bool) -> None:
     assert row.verdict is Verdict.NOT_RUN
     assert ("after --max-pending" in row.message) == waited
     assert not ended("NODE_FAIL").refused
+    assert not ended("REQUEUED", nodes="").refused
 
 
 def test_bands_can_be_required() -> None:
