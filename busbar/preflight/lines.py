@@ -18,7 +18,7 @@ from busbar.preflight.net import is_nccl, network_lines
 from busbar.preflight.plan import ImagePlan, command, launch, present
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS
 
-_OF_MPI = {"mpi-abi", "mpi-ucx", "pmi", "shared-memory", "ucx", "ucx-gpu", "gtl"}
+_OF_MPI = {"mpi-abi", "mpi-ucx", "mpi-get", "pmi", "shared-memory", "ucx", "ucx-gpu", "gtl"}
 """Lines that do not matter to a program with NCCL and without MPI, such as PyTorch."""
 OF_HOST = {"fabric-devices", "gpu-devices", "gpu-driver", "gpu-libraries"}
 """Lines about the host on which preflight runs."""

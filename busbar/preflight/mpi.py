@@ -80,13 +80,17 @@ def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Prefligh
 def ucx(
     plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries
 ) -> Iterator[tuple[str, PreflightAnswer]]:
-    """Say if the UCX that is loaded is older than the one that MPI was linked with."""
+    """Say if the UCX that is loaded is older than that of MPI, or completes gets too early."""
     loaded = libraries.get(_UCX)
-    linked = plan.view.linked(mpi.library, _UCX) if mpi and mpi.library else None
-    if loaded and linked:
-        built, found = _version(linked), _version(loaded)
-        if built and found and elf.numbers(built)[:2] > elf.numbers(found)[:2]:
-            yield "mpi-ucx", answer("older-ucx", built=built, library=loaded, found=found)
+    if not (loaded and mpi and mpi.library):
+        return
+    linked = plan.view.linked(mpi.library, _UCX)
+    built, found = _version(linked) if linked else "", _version(loaded)
+    if built and found and elf.numbers(built)[:2] > elf.numbers(found)[:2]:
+        yield "mpi-ucx", answer("older-ucx", built=built, library=loaded, found=found)
+    early = found and SONAMES[mpi.soname] == "openmpi" and elf.numbers(found)[:2] < (1, 16)
+    if early and plan.environment.get("OMPI_MCA_osc") != "rdma":
+        yield "mpi-get", answer("early-gets", library=loaded, found=found)
 
 
 def _version(library: ContainerFile) -> str:

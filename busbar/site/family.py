@@ -159,6 +159,8 @@ class Variable(Record):
     """Set only for these GPU architectures; empty: all."""
     buffers: Literal["device", "any"] = "any"
     """``device``: set only for programs that pass GPU buffers to MPI; it slows host buffers."""
+    without_rdma: bool = False
+    """Set only where no adapter reads remote memory: no fabric, or TCP."""
     reason: str
     """Why it is set."""
     source: str

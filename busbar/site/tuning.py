@@ -53,6 +53,7 @@ def variables(
             _applies(variable, stack, lane, gpus)
             and variable.profile in (None, profile)
             and (buffers == "device" or variable.buffers == "any")
+            and not (variable.without_rdma and site.fabric and site.fabric.provider != "tcp")
             and (not variable.archs or archs.intersection(variable.archs))
         ):
             chosen[variable.name] = variable

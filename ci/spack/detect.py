@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 from busbar.gate.sysfs import text_in
+from busbar.preflight.elf import numbers
 from busbar.program import call
 
 ROCM_SCOPES = Path(__file__).resolve().parents[2] / "site/_families/spack"
@@ -103,7 +104,7 @@ def rocm(machine: SpackMachine) -> Iterator[External]:
             machine.notes.append(f"{place} has no version in .info/version")
             continue
         scopes = _ROCM["scopes"]
-        like = next((each for each in scopes if _key(each) <= _key(version)), scopes[-1])
+        like = next((each for each in scopes if numbers(each) <= numbers(version)), scopes[-1])
         text = (ROCM_SCOPES / f"rocm-{like}/packages.yaml").read_text()
         text = text.replace(f"/opt/rocm-{like}", str(prefix)).replace(like, version)
         # ROCm 7.14 and later have the compiler in lib/llvm.
@@ -235,9 +236,5 @@ def _version_in(text: str, before: str = "") -> str:
     return found["version"] if found else ""
 
 
-def _key(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version))
-
-
 def _by_version(path: Path) -> tuple[tuple[int, ...], str]:
-    return _key(str(path)), str(path)
+    return numbers(str(path)), str(path)

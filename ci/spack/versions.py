@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from busbar.preflight.elf import numbers
 from busbar.spack import Lock
 
 _PARTS = ("major", "minor", "patch", "build")
@@ -17,13 +17,9 @@ _PARTS = ("major", "minor", "patch", "build")
 KNOWN: Mapping[str, Any] = yaml.safe_load(Path(__file__).with_name("versions.yaml").read_text())
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", version)))
-
-
 def behind(version: str, newest: str) -> str:
     """Return by how much a version is behind, as in ``2 minor``; empty if it is not."""
-    own, other = _numbers(version), _numbers(newest)
+    own, other = numbers(version), numbers(newest)
     for part, old, new in zip(_PARTS, own, other, strict=False):
         if old != new:
             return f"{new - old} {part}" if new > old else ""

@@ -171,6 +171,9 @@ def test_an_older_ucx_than_mpi_was_built_with_is_named(
             in (lines["mpi-ucx"]["reason"])
         )
         assert "of that release or newer" in lines["mpi-ucx"]["remedy"]
+    assert ("mpi-get" in lines) is told
+    variables(cuda.image, OMPI_MCA_osc="rdma")
+    assert "mpi-get" not in cuda.run()["by_name"]
 
 
 def test_a_sif_is_judged_as_its_sandbox(cuda: Case) -> None:
