@@ -197,12 +197,8 @@ class Tool:
 
 def discover(path: Iterable[str]) -> dict[str, Tool]:
     """Return the tools below ``path``; raise ``BusbarError`` if one lacks a part."""
-    packages = [each for top in path for each in sorted(Path(top).iterdir()) if _is_tool(each)]
-    return {each.name: _load(each) for each in packages}
-
-
-def _is_tool(directory: Path) -> bool:
-    return any((*directory.glob("*.py"), *directory.glob("*.yaml")))
+    found = [each for top in path for each in sorted(Path(top).iterdir())]
+    return {f.name: _load(f) for f in found if any((*f.glob("*.py"), *f.glob("*.yaml")))}
 
 
 def _load(directory: Path) -> Tool:

@@ -36,7 +36,7 @@ from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains, Finding, finding
 from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
 from busbar.explain.timeline import Position
-from busbar.explain.without_band import asked_versions, of_another_vendor, unjudged
+from busbar.explain.without_band import asked_versions, other_gpus, unjudged
 from busbar.parse.events import Check, Rank
 from busbar.parse.text import Source
 from busbar.site.model import Site
@@ -90,10 +90,10 @@ def explain_output(
     """
     ranks, nodes = ranks_of(facts), nodes_of(facts)
     operation, notes = _operation(facts, ranks)
-    if known.site and (other := of_another_vendor(facts, known.site)):
-        summary = f"the output is of {other}, which site {known.site.name} does not have"
-        notes.append(Note("other-vendor", f"{summary}: its bands are not applied"))
-        known = replace(known, site=None, partition="")
+    if known.site and (other := other_gpus(facts, known.site)):
+        notes.append(other)
+        if other.id == "other-vendor":
+            known = replace(known, site=None, partition="")
     if known.site is None:
         known = replace(known, site=recognise_site(facts, nodes))
         if known.site:

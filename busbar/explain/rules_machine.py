@@ -58,10 +58,6 @@ _Place: TypeAlias = tuple[str, frozenset[int], Evidence]
 """Host and CPU set of a rank, and the line that shows them."""
 
 
-def _host(evidence: Evidence) -> str:
-    return evidence.text.split(":", 1)[0]
-
-
 def _bindings(facts: JobOutput) -> Iterator[_Place]:
     """Yield the CPU sets of ranks; the program's own line repeats NCCL's."""
     shown = [(seen, seen["cpus"]) for seen in facts.seen("nccl.affinity")]
@@ -83,7 +79,8 @@ def _bindings(facts: JobOutput) -> Iterator[_Place]:
 def _noted_by_nccl(lines: Iterable[tuple[Occurrence, str]]) -> Iterator[_Place]:
     for seen, text in lines:
         if cpus := cpu_set(text):
-            yield from [(_host(seen.evidence), cpus, seen.evidence)] * min(seen.count, _MOST_RANKS)
+            host = seen.evidence.text.split(":", 1)[0]
+            yield from [(host, cpus, seen.evidence)] * min(seen.count, _MOST_RANKS)
 
 
 def _set_by_nccl(text: str) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from busbar.engine.busy import accounts_for
 from busbar.engine.identify import gpu_models, nccl_versions
 from busbar.engine.job_output import JobOutput
-from busbar.engine.reading import Evidence
+from busbar.engine.reading import Evidence, Note
 from busbar.explain.catalog import declare
 from busbar.explain.rules import Context, Explains, Finding, degraded, failure, finding
 from busbar.explain.rules_mpi import inside_one_gpu
@@ -24,15 +24,24 @@ _TOO_SLOW = 0.6
 """Share of NCCL's own estimate of the links below which a large collective is slow on any
 machine."""
 _LARGE = 1 << 26
+_OTHER_VENDOR = {"nvidia": r"\bAMD\b|\bMI\d{2,3}", "amd": "NVIDIA"}
+_MODEL = re.compile(r"(?:NVIDIA|Tesla|GeForce|AMD) .*?(\w*\d\w*)")
+"""The first word with a digit: ``H100`` of ``NVIDIA H100 80GB HBM3``."""
 _NVLINK_PER_GPU = 900.0
 """GB/s one way of NVLink5, the fastest links between GPUs that are on the market."""
 
 
-def of_another_vendor(facts: JobOutput, site: Site) -> str:
-    """Return a GPU of the output that is of another vendor than those of the site; else empty."""
-    gpus = site.node_type().gpus
-    other = {"nvidia": r"\bAMD\b|\bMI\d{2,3}", "amd": "NVIDIA"}[gpus.vendor] if gpus else "^$"
-    return next((model for model in sorted(gpu_models(facts)) if re.search(other, model)), "")
+def other_gpus(facts: JobOutput, site: Site) -> Note | None:
+    """Return a note if no node of the site has a GPU that the output names."""
+    known = [node.gpus for node in site.node_types.values() if node.gpus]
+    names = {name for gpus in known for name in _MODEL.findall(gpus.model)}
+    for model in sorted(gpu_models(facts)) if known else ():
+        said = f"the output is of {model}, which site {site.name} does not have: its bands are"
+        if all(re.search(_OTHER_VENDOR[gpus.vendor], model) for gpus in known):
+            return Note("other-vendor", f"{said} not applied")
+        if names.isdisjoint(found := _MODEL.findall(model)) and names and found:
+            return Note("other-gpus", f"{said} those of {known[0].model}")
+    return None
 
 
 def unjudged(context: Context) -> Iterator[Finding]:

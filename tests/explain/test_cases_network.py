@@ -154,6 +154,23 @@ def test_a_site_of_another_vendor_gives_no_band() -> None:
     assert found.verdict is Verdict.UNJUDGED
 
 
+@cases(
+    ("gpu", "site", "other"),
+    [
+        ("NVIDIA H100 80GB HBM3", "dgx-h200", "NVIDIA H200"),
+        ("AMD Instinct MI300A", "mi300x", "AMD Instinct MI300X"),
+        ("NVIDIA H100 NVL", "dgx-h100", None),
+        ("NVIDIA A100-SXM4-40GB", "p4de", None),
+        ("NVIDIA Graphics Device", "dgx-h200", None),
+    ],
+)
+def test_a_site_with_another_model_is_noted(gpu: str, site: str, other: str | None) -> None:
+    found = run(nccl_table({1 << 30: 5.0}, ranks=16, nodes=2, gpu=gpu), site=site)
+    notes = [note.summary for note in found.notes if note.id == "other-gpus"]
+    said = f"{gpu}, which site {site} does not have: its bands are those of {other}"
+    assert notes == ([f"the output is of {said}"] if other else [])
+
+
 def test_a_table_of_an_unnamed_collective() -> None:
     table = TABLE_16.replace("sum", "none")
     (note,) = [note for note in run(table, site="p4de").notes if note.id == "no-band"]

@@ -100,18 +100,13 @@ def prepare(
     return Program(path, environment, rails, message, seconds)
 
 
-def _by_gpu(node: NodeType, environment: Environment) -> bool:
-    """Whether a rail is a GPU."""
-    return node.gpus is not None and environment.stack != "host"
-
-
 def rails_of(node: NodeType, environment: Environment, provider: str) -> tuple[Rail, ...]:
     """Return one rail per GPU, or per NIC if the stack has no GPU.
 
     A rail has a NIC of its own if the transport lets the program choose it, which UCX does.
     """
     chosen = bool(environment.across)
-    if node.gpus and _by_gpu(node, environment):
+    if node.gpus and environment.stack != "host":
         near = [
             [nic for nic in node.nics if gpu in nic.near_gpus] for gpu in range(node.gpus.count)
         ]
