@@ -17,9 +17,8 @@ from busbar.boundary import read_text
 from busbar.errors import DAMAGED, BusbarError, file_error, value_error
 from busbar.parse.numbers import load_json
 from busbar.site import systems
-from busbar.site.manifests import MANIFEST, STACKS, provide
 from busbar.site.model import Site
-from busbar.site.stacks import OWN
+from busbar.site.stacks import MANIFEST, OWN, STACKS, provide
 
 FILE = "spack.lock"
 _MOST_BYTES = 64 * 2**20

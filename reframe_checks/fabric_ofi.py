@@ -11,7 +11,7 @@ from reframe.core.builtins import parameter
 
 from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Result
-from busbar.tools.aws_ofi_nccl.plugin import used
+from busbar.tools.aws_ofi_nccl import used
 from busbar.verdict import Verdict
 
 from .bench import BenchCheck

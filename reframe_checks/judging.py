@@ -16,7 +16,7 @@ from reframe.core.builtins import run_before, sanity_function
 
 from busbar import site as sites
 from busbar.check.causes import explained, read_rest, source_of
-from busbar.check.ends import EndedJob, end_of
+from busbar.check.outcome import EndedJob, end_of
 from busbar.data import commit
 from busbar.delivery.environment import Image
 from busbar.document import to_json
@@ -26,8 +26,7 @@ from busbar.engine.judge import JudgedLaunch
 from busbar.engine.reading import Cause, Note
 from busbar.engine.results import RESULTS_FILE, Outcome, Result, digest_of
 from busbar.engine.run import Run
-from busbar.history.provenance import node_facts
-from busbar.history.record import HistoryRecord
+from busbar.history.record import HistoryRecord, node_facts
 from busbar.parse.text import Source
 from busbar.slurm.client import scheduler_of
 from busbar.slurm.hostlist import hostnames

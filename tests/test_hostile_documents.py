@@ -17,7 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from busbar.check.snapshot import of_document
-from busbar.cluster.nightly import output
+from busbar.cluster.nightly import night as nightly
 from busbar.cluster.nightly.night import Night, NightlyDocument
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
@@ -97,7 +97,7 @@ def test_nights_and_gates(tmp_path: Path) -> None:
             *("properties", "property", "system-out"),
         }
         assert not hidden(text) - {"\t"}
-    inert("\n".join(output.summary(night, state)))
+    inert("\n".join(nightly.summary(night, state)))
     gated = parse_document(GateDocument, filled(GateDocument, HOSTILE) | {"time": "2026-11-22"})
     assert all(
         each.name.startswith("busbar_gate_")

@@ -18,8 +18,7 @@ import pytest
 from busbar import site as sites
 from busbar.check.causes import explained, show_launch
 from busbar.check.document import document_of
-from busbar.check.features import needs
-from busbar.check.listing import Match, skips
+from busbar.check.listing import Match, needs, skips
 from busbar.check.snapshot import of_document
 from busbar.engine.collect import split
 from busbar.engine.judge import judge

@@ -1,21 +1,48 @@
 # SPDX-License-Identifier: MIT
-"""Which checks can run on a site, in which environments, and why the others cannot."""
+"""Which checks can run on a site, in which environments, and what the others lack."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from busbar.check.features import needs
 from busbar.check.names import short_name
 from busbar.delivery.environment import Environment, PartitionFacts
 from busbar.document import in_json
+from busbar.engine.tool import Feature, tools
+from busbar.parse.tables import beside
 from busbar.words import counted, grouped
 
 if TYPE_CHECKING:
     from reframe.core.pipeline import RegressionTest
+
+
+FEATURES = {name: Feature(**row) for name, row in beside(__file__).items()}
+FEATURES |= {name: each for tool in tools().values() for name, each in tool.features.items()}
+_SHOWN = 4
+
+
+def needs(lacks: Iterable[Iterable[str]]) -> str:
+    """Return ``a second node, a GPU or PyTorch`` for the features that each check lacks.
+
+    They are conditions: ``+osu`` is missing, ``-efa`` must not be there. Those that most checks
+    lack come first.
+    """
+    counts = Counter(need for each in lacks for need in dict.fromkeys(map(_need, each)))
+    words = [need for need, _ in counts.most_common()]
+    if len(words) > _SHOWN:
+        words[_SHOWN:] = ["other things"]
+    *others, last = words
+    return f"{', '.join(others)} or {last}" if others else last
+
+
+def _need(condition: str) -> str:
+    name = condition[1:]
+    need = FEATURES[name].need if name in FEATURES else f"the feature {name}"
+    return need if condition.startswith("+") else f"a system without {need}"
+
 
 MATCHES = "busbar-matches: "
 """The start of the line in which the process of ReFrame reports its checks."""

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: MIT
-"""``busbar gate``: check in seconds whether this node may take jobs."""
+"""``busbar gate``: check in seconds whether this node may take jobs; compile it as one file."""
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import py_compile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import permutations
+from modulefinder import ModuleFinder
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
+from zipfile import ZIP_DEFLATED, ZipFile
 
 from busbar.boundary import output_directory, replace_file
 from busbar.commands.declare import command
@@ -53,7 +58,7 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _compile(args: argparse.Namespace) -> int:
-    from busbar.commands.gate_program import gate_program  # noqa: PLC0415 - no gate needs it
+    from busbar.commands.gate import gate_program  # noqa: PLC0415 - no gate needs it
 
     if not args.site:
         raise BusbarError("compile needs a site", hint="give --site NAME")
@@ -192,3 +197,41 @@ def _copies(site: Site, node: NodeType, partition: str) -> Iterator[tuple[str, C
             partition=partition,
         )
         yield f"{buffers} {src} {dst}", band(question)
+
+
+_MAIN = """\
+# busbar gate compile wrote this file, and the site beside it. Run it with python3 -I.
+import os, sys
+if sys.version_info < (3, 11):
+    sys.exit("busbar-gate: needs Python 3.11 or newer, this is " + sys.version.split()[0])
+from busbar.gate.command import main
+named = any(word.startswith("--site") for word in sys.argv[1:])
+site = [] if named else ["--site", os.path.splitext(os.path.abspath(sys.argv[0]))[0] + ".json"]
+sys.exit(main(site + sys.argv[1:]))
+"""
+
+
+def gate_program() -> bytes:
+    """Return a zip file of the modules of the gate, as Python runs it.
+
+    Each is there as source, and compiled for the Python that runs this, which starts it faster.
+    """
+    root = Path(__file__).parents[2]
+    finder = ModuleFinder(path=[str(root)])
+    finder.run_script(str(root / "busbar" / "gate" / "command.py"))
+    files = {Path(file) for m in finder.modules.values() if (file := getattr(m, "__file__", ""))}
+    data = io.BytesIO()
+    with ZipFile(data, "w", ZIP_DEFLATED) as archive, NamedTemporaryFile(suffix=".pyc") as made:
+        archive.writestr("__main__.py", _MAIN)
+        for file in sorted(files):
+            name = str(file.relative_to(root))
+            py_compile.compile(
+                *(str(file), made.name, name),
+                doraise=True,
+                invalidation_mode=py_compile.PycInvalidationMode.UNCHECKED_HASH,
+            )
+            archive.write(file, name)
+            archive.write(made.name, f"{name}c")
+        for file in (root / "busbar" / "redact.toml", *(root / "busbar" / "gate").glob("*.json")):
+            archive.write(file, str(file.relative_to(root)))
+    return data.getvalue()

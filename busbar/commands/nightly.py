@@ -26,8 +26,8 @@ from busbar.cluster.nightly.night import (
     begin,
     last,
     rotate,
+    summary,
 )
-from busbar.cluster.nightly.output import summary
 from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.run import Runner
 from busbar.cluster.nightly.stages import NightJob

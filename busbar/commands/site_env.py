@@ -18,8 +18,7 @@ from busbar.data import SITES
 from busbar.errors import BusbarError
 from busbar.site.delivery import DeliveryKind, Stack
 from busbar.site.family import Variable
-from busbar.site.manifests import provide, shared
-from busbar.site.stacks import find_environment
+from busbar.site.stacks import find_environment, provide, shared
 from busbar.site.tuning import lanes, profiles, refuse_unknown
 from busbar.terminal import stderr, stdout
 

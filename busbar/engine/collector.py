@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import re2
 
-from busbar.engine.boxes import Boxes
 from busbar.engine.job_output import MOST_HOSTS, MOST_PATHS, JobOutput, Occurrence
-from busbar.engine.patterns import BEGINNINGS, Patterns, Role
-from busbar.engine.recent import Recent
+from busbar.engine.patterns import BEGINNINGS, Boxes, Patterns, Role
+from busbar.engine.recent import Recent, read_shell
 from busbar.engine.runs import Runs
-from busbar.engine.shell import read_shell
 from busbar.engine.tables import Tables
 from busbar.engine.tool import started_by
 from busbar.parse import nccl_log, numbers, nvidia_smi, ucx_log

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""All patterns, and the texts by which the lines are found that a parser reads."""
+"""All patterns, and the texts by which the lines are found that a parser reads; help texts."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from functools import cache
 
+from busbar.engine.recent import Recent
 from busbar.engine.tables import reader_types
 from busbar.parse import events, launch, nccl_log, nvidia_smi, ucx_log
-from busbar.parse.messages import Message, Pattern, match, table
+from busbar.parse.messages import Message, Pattern, match, search, table
+from busbar.parse.prefix import Prefixes
 from busbar.parse.triggers import Triggers, literal
 
 
@@ -109,3 +111,47 @@ class Patterns:
 def patterns(more: tuple[Pattern, ...] = ()) -> Patterns:
     """Return the patterns of the parsers and ``more``."""
     return Patterns(more)
+
+
+MOST_BOXES = 256
+"""Help texts of a file that are read as a whole."""
+
+
+class Boxes:
+    """The help texts of a file."""
+
+    def __init__(self, recent: Recent, prefixes: Prefixes) -> None:
+        self._recent = recent
+        self._prefixes = prefixes
+        self._count = 0
+        self._end = 0
+
+    def messages(
+        self, number: int, triggers: Triggers[Pattern | Role]
+    ) -> Iterator[tuple[int, bytes, Message]]:
+        """Yield the messages of paragraphs after a rule that none of their lines has alone.
+
+        Each comes with the number of its first line and with its paragraph as one line.
+        """
+        for first, lines in self._paragraphs(number):
+            whole = b" ".join(lines)
+            for owner in triggers.of(whole):
+                if not isinstance(owner, Pattern) or any(search(owner, line) for line in lines):
+                    continue
+                if found := search(owner, whole):
+                    yield first, whole, found
+
+    def _paragraphs(self, number: int) -> Iterator[tuple[int, list[bytes]]]:
+        """Yield the paragraphs after a rule that begins a box, each with its first number."""
+        if number == self._end or self._count >= MOST_BOXES:
+            return
+        self._count += 1
+        lines = self._recent.box(number)
+        self._end = number + len(lines) + 1
+        cut = [self._prefixes.cut(line).text.strip() for line in lines]
+        start = 0
+        while start < len(cut):
+            end = next((at for at in range(start, len(cut)) if not cut[at]), len(cut))
+            if end > start + 1:
+                yield number + 1 + start, cut[start:end]
+            start = end + 1

@@ -21,8 +21,7 @@ from busbar.engine.identify import (
 )
 from busbar.engine.inputs import named
 from busbar.engine.job_output import JobOutput
-from busbar.engine.judge import JudgedLaunch
-from busbar.engine.judgement import OutputJudgement, judge_output
+from busbar.engine.judge import JudgedLaunch, OutputJudgement, judge_output
 from busbar.engine.reading import Cause, Consequence, Note
 from busbar.engine.run import Run
 from busbar.engine.tool import tool_of

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from busbar.engine.answer import contradictions
+from busbar.engine.assertions import contradictions
 from busbar.engine.job_output import UNNAMED, JobOutput, Occurrence
 from busbar.engine.reading import Evidence, Reading
 from busbar.explain.catalog import SHOWN_BY_MESSAGES, cause, declare

@@ -23,9 +23,8 @@ from busbar.engine.job_output import JobOutput
 from busbar.engine.reading import Reading
 from busbar.errors import file_error, value_error
 from busbar.history import reframe
-from busbar.history.provenance import flat
 from busbar.history.read import SESSION
-from busbar.history.record import HistoryRecord, Measured, measured
+from busbar.history.record import HistoryRecord, Measured, flat, measured
 from busbar.history.store import HistoryStore
 from busbar.parse import numbers
 from busbar.parse.text import Source

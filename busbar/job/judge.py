@@ -13,9 +13,9 @@ from typing import Literal
 
 from busbar.document import written
 from busbar.engine.reading import Cause
-from busbar.job import rules_gpu, rules_host, rules_peers, rules_ports
+from busbar.job import rules_gpu, rules_host, rules_peers
 from busbar.job.evidence import LIMIT, LiveJob, Rule
-from busbar.job.rules_ports import JobPort
+from busbar.job.rules_host import JobPort
 from busbar.job.sample import NodeSample, ranks_of
 from busbar.slurm.hostlist import natural
 from busbar.verdict import Verdict
@@ -23,12 +23,12 @@ from busbar.words import counted, grouped, names_text
 
 _PROVEN: Sequence[Rule] = (
     *(rules_host.stopped, rules_host.full, rules_gpu.kernel_errors, rules_host.quota),
-    *(rules_gpu.collectives, rules_peers.recorded, rules_ports.errors, rules_ports.slow),
+    *(rules_gpu.collectives, rules_peers.recorded, rules_host.errors, rules_host.slow),
 )
 _COMPARED: Sequence[Rule] = (
     *(rules_host.shared_cpu, rules_host.swapping, rules_host.storage, rules_gpu.throttled),
     *(rules_gpu.foreign, rules_gpu.settings, rules_peers.stacks, rules_peers.tcp_within_node),
-    *(rules_peers.slow_path, rules_ports.idle, rules_gpu.late, rules_peers.late),
+    *(rules_peers.slow_path, rules_host.idle, rules_gpu.late, rules_peers.late),
     *(rules_peers.blocked, rules_host.no_cpu, rules_host.far_memory),
 )
 _ENDS = {"rank-stopped", "cannot-write", "collective-mismatch"}
@@ -109,7 +109,7 @@ def judge(job: str, nodes: Sequence[NodeSample], problems: Sequence[str] = ()) -
             for r in live.ranks
         ),
         nodes=tuple(each.node for each in nodes),
-        ports=rules_ports.ports_of(live),
+        ports=rules_host.ports_of(live),
         seconds=max((each.seconds for each in nodes), default=0.0),
         collector_cpu_s=max((each.cpu_s for each in nodes), default=0.0),
         unseen=(*problems, *_unseen(nodes)),
@@ -141,7 +141,7 @@ def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
         return Verdict.UNJUDGED, f"{live.unsteady}; look again later"
     cpu = sum(each.cpu for each in live.ranks) / len(live.ranks)
     text = f"{counted(len(live.ranks), 'rank')}, {cpu:.2g} CPUs each"
-    if carried := rules_ports.fullest(live):
+    if carried := rules_host.fullest(live):
         text = f"{text}; {carried}"
     if (least := min(rank.main.wait for rank in live.ranks)) >= LIMIT.waited:
         said = f"all ranks wait for CPUs, {least:.0%} of the time and more"

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from busbar.boundary import one_line
 from busbar.check.listing import Match
-from busbar.cluster.nightly.night import Night, NightlyDocument, NightStage
-from busbar.cluster.nightly.output import why_missing
+from busbar.cluster.nightly.night import Night, NightlyDocument, NightStage, why_missing
 from busbar.cluster.nightly.stages import snapshots
 from busbar.engine.results import Outcome, Result
 from busbar.verdict import Verdict

@@ -3,18 +3,31 @@
 
 from __future__ import annotations
 
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from shutil import which
 
 from busbar.errors import BusbarError, value_error
 from busbar.site.model import Partition, Site
-from busbar.site.queue import named_queue, queue_of
 from busbar.slurm.client import Allocation, scheduler_of
 from busbar.slurm.hostlist import expand
 from busbar.slurm.nodes import Node
 from busbar.slurm.steps import run_job
+
+_OPTION = re.compile(r"(?:^|\s)(?:--partition[=\s]|-p\s*)(?P<queue>\S+)")
+
+
+def named_queue(options: Iterable[str]) -> str:
+    """Return the partition that options of sbatch name; empty if they name none."""
+    option = _OPTION.search(" ".join(options))
+    return option["queue"] if option else ""
+
+
+def queue_of(partition: Partition) -> str:
+    """Return the partition that ``access`` names, else the name of the partition."""
+    return named_queue(partition.access) or partition.name
 
 
 @dataclass(frozen=True)

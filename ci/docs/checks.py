@@ -15,7 +15,7 @@ import reframe.core.runtime
 import yaml
 from reframe.frontend.loader import RegressionCheckLoader
 
-from busbar.check.features import FEATURES
+from busbar.check.listing import FEATURES
 from busbar.engine.assertions import ASSERTIONS as OF_LAUNCHES
 
 from .markdown import plain, quoted, table
@@ -94,7 +94,7 @@ def _check_rows(kind: Any, variants: list[Any], asserts: list[str]) -> Iterator[
 
 def _refuse_undescribed(kind: Any, what: str, names: set[str]) -> None:
     if names:
-        place = "busbar/check/features.py" if what == "features" else __file__
+        place = "busbar/check/listing.py" if what == "features" else __file__
         sys.exit(f"{kind.__name__}: describe the {what} {sorted(names)} in {place}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from busbar.site.manifests import shared
+from busbar.site.stacks import shared
 from busbar.site.systems import BASE
 from ci.sbom import ROOT, licence, parts
 

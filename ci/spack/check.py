@@ -21,7 +21,7 @@ import yaml
 
 from busbar.errors import BusbarError
 from busbar.site import systems
-from busbar.site.manifests import shared
+from busbar.site.stacks import shared
 from busbar.spack import Lock, LockedPackage, load
 
 from . import inputs, versions

@@ -22,7 +22,7 @@ from busbar.boundary import read_text
 from busbar.errors import DAMAGED, BusbarError, value_error
 from busbar.parse.numbers import load_json
 from busbar.site import systems
-from busbar.site.manifests import STACKS, environments, shared
+from busbar.site.stacks import STACKS, environments, shared
 from busbar.site.yamlfile import load_yaml
 from busbar.spack import Lock
 

@@ -14,9 +14,8 @@ from typing import Any
 from busbar import data
 from busbar import site as sites
 from busbar.errors import BusbarError, suggestion
-from busbar.site import manifests, systems
-from busbar.site.manifests import MANIFEST, STACKS
-from busbar.site.stacks import find_environment
+from busbar.site import stacks, systems
+from busbar.site.stacks import MANIFEST, STACKS, find_environment
 from busbar.spack import FILE, Lock, LockedPackage, load
 
 from . import check, inputs, manifest, versions
@@ -89,7 +88,7 @@ def _facts(node: LockedPackage) -> dict[str, Any]:
 
 def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
     """Return environments by name: by theirs, by a site that has them, by directory; else all."""
-    table = manifests.environments(ROOT)
+    table = stacks.environments(ROOT)
     every = {_name(path.parent): path.parent for path in ROOT.glob(f"**/{FILE}")}
     # A derived lock need not be there; a lock without a line in the table must be named.
     solved = {name for name, each in table.items() if each.system == systems.BASE}
@@ -105,7 +104,7 @@ def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
             lanes = {lane for each in kept for lane in each.lanes}
             found = {find_environment(site)[0], *(find_environment(site, x)[0] for x in lanes)}
             directories += sorted(found)
-        elif (Path(name) / MANIFEST).is_file() or manifests.shared(Path(name).absolute()):
+        elif (Path(name) / MANIFEST).is_file() or stacks.shared(Path(name).absolute()):
             directories.append(Path(name).absolute())
         else:
             raise BusbarError(
@@ -136,11 +135,11 @@ def _record(args: argparse.Namespace) -> int:
 
 
 def _manifests(args: argparse.Namespace) -> int:
-    table = manifests.environments(ROOT)
+    table = stacks.environments(ROOT)
     for name in args.names or sorted(table):
         directory = ROOT / name if name in table else Path(name).absolute()
-        manifests.provide(directory)
-        shared = manifests.shared(directory)
+        stacks.provide(directory)
+        shared = stacks.shared(directory)
         solved = shared is not None and shared.system == systems.BASE
         if args.solved in (None, solved):
             print(name)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from busbar import data
 from busbar.errors import BusbarError
 from busbar.site import systems
-from busbar.site.manifests import provide
+from busbar.site.stacks import provide
 from busbar.site.yamlfile import load_yaml
 from busbar.spack import FILE
 

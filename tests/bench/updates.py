@@ -14,10 +14,9 @@ from collections import Counter
 
 import numpy as np
 
-from busbar.history.events import find_events
+from busbar.history.events import changes_of, find_events
 from busbar.history.model import HistoryKey, NightSeries
 from busbar.history.statistic import SERIES, common_noise
-from busbar.history.steps import changes_of
 from busbar.terminal import stdout
 from tests.bench.simulate_nights import simulate
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from busbar.cluster.measure import counters
-from busbar.cluster.measure.counters import CounterRead
+from busbar.cluster.measure import run as counters
 from busbar.cluster.measure.rounds import resent
+from busbar.cluster.measure.run import CounterRead
 from busbar.cluster.measure.step import PairRate
 from busbar.cluster.sweep.accusation import Accusation
 from busbar.cluster.sweep.loss import lossy, with_loss

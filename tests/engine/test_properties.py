@@ -19,7 +19,7 @@ from busbar import site as sites
 from busbar.engine.busy import loads
 from busbar.engine.collect import collect
 from busbar.engine.expectation import expectation_of
-from busbar.engine.judgement import OutputJudgement, judge_output
+from busbar.engine.judge import OutputJudgement, judge_output
 from busbar.engine.reading import Kind, Reading
 from busbar.engine.run import Run
 from busbar.engine.verdicts import Judged, judge_reading

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from busbar.check.ends import EndedJob, end_of
-from busbar.check.outcome import outcome_of
+from busbar.check.outcome import EndedJob, end_of, outcome_of
 from busbar.document import to_json
 from busbar.engine.results import DIGEST, Outcome, Result, digest_of
 from busbar.slurm.jobs import JobEnd

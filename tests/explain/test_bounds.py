@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from busbar.engine.shapes import Shapes
+from busbar.engine.runs import Shapes
 from busbar.explain import Source, explain
 from busbar.verdict import Verdict
 
@@ -83,7 +83,7 @@ def test_as_many_runs_as_are_read_pass() -> None:
 def test_a_fault_among_skipped_lines_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that only repeat are skipped; one that differs in a code is not."""
     for name in SHAPES:
-        monkeypatch.setattr(f"busbar.engine.shapes.{name}", MOST)
+        monkeypatch.setattr(f"busbar.engine.runs.{name}", MOST)
     worn = "".join(
         f"srun: error: host{i}: task {i}: Exited with exit code 1\n" for i in range(600)
     )
@@ -108,7 +108,7 @@ def test_what_repeats_after_the_bound_is_skipped_and_a_fault_in_it_is_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name in SHAPES:
-        monkeypatch.setattr(f"busbar.engine.shapes.{name}", MOST)
+        monkeypatch.setattr(f"busbar.engine.runs.{name}", MOST)
     repeated = "".join(ALONE.format(10_000 + i, "0 OK") for i in range(500))
     found = run(repeated)
     assert "at least" in " ".join(each.summary for each in found.notes)
@@ -121,7 +121,7 @@ def test_what_repeats_after_the_bound_is_skipped_and_a_fault_in_it_is_not(
 def test_a_code_in_worn_lines_counts(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """An address does not."""
     shapes = Shapes()
-    monkeypatch.setattr("busbar.engine.shapes._FREE_LINES", 0)
+    monkeypatch.setattr("busbar.engine.runs._FREE_LINES", 0)
     line = b"node%d NCCL WARN QP 0x%x failed with syndrome %s"
     for i in range(100):
         assert shapes.is_worn(line % (7, 0xABCDE + i, b"0x3")) is (i >= 64)

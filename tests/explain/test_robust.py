@@ -309,7 +309,7 @@ def test_a_hundred_megabytes_without_a_newline_stay_out_of_memory() -> None:
 def test_codes_are_read_in_a_log_that_repeats_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lines that differ in addresses and process ids only are left out, codes are not."""
     for name in ("_FREE_LINES", "_MOST_ALIKE", "_MIN_WORN"):
-        monkeypatch.setattr(f"busbar.engine.shapes.{name}", 8)
+        monkeypatch.setattr(f"busbar.engine.runs.{name}", 8)
     line = "n{0}:{1}:{1} [0] net_ib.cc:9 NCCL WARN NET/IB : Got completion from peer 10.0.0.1<{1}>"
     line += " with status={2} opcode=0\n"
     text = "".join(line.format(i % 8, 10_000 + i, 5) for i in range(400))

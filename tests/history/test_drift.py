@@ -13,10 +13,9 @@ import pytest
 from busbar.commands import history_show as show
 from busbar.document import to_json
 from busbar.history.drift import drifts_of
-from busbar.history.events import Changes, find_events
+from busbar.history.events import Changes, changes_of, find_events
 from busbar.history.model import HistoryKey, NightSeries
 from busbar.history.statistic import Array
-from busbar.history.steps import changes_of
 from busbar.report.news import news
 from busbar.report.trend import trend
 

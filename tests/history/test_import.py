@@ -20,9 +20,8 @@ from busbar.engine.results import Outcome, Result
 from busbar.history.importing import parse_lines
 from busbar.history.interval import Ratio
 from busbar.history.model import Change, HistoryBounds, HistoryKey, NightSeries
-from busbar.history.provenance import flat
 from busbar.history.read import history, read_series
-from busbar.history.record import metric_of
+from busbar.history.record import flat, metric_of
 from busbar.history.reframe import bounds
 from busbar.verdict import Verdict
 from tests.cases import cases

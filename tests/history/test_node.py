@@ -6,7 +6,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-from busbar.history.provenance import RECORDS, node_facts
+from busbar.history.record import RECORDS, node_facts
 
 SCRIPT = Path(__file__).parents[2] / "reframe_checks/src/provenance.sh"
 FILES = {

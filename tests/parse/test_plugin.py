@@ -7,7 +7,7 @@ import pytest
 
 from busbar.engine.collect import collect
 from busbar.parse.text import Source
-from busbar.tools.aws_ofi_nccl.plugin import used
+from busbar.tools.aws_ofi_nccl import used
 
 FILE = "p4d-24xl-topo.xml"
 

@@ -22,7 +22,7 @@ from busbar.engine.reading import Cause
 from busbar.gate.findings import Basis, concluded
 from busbar.gate.output import metrics as gate_metrics
 from busbar.job.judge import JobAnswer
-from busbar.job.rules_ports import JobPort
+from busbar.job.rules_host import JobPort
 from busbar.report.job import job_metrics
 from busbar.report.prometheus import metrics, node_metrics
 from busbar.verdict import Verdict

@@ -17,7 +17,7 @@ import pytest
 
 from busbar import spack as lock
 from busbar.errors import BusbarError
-from busbar.site import manifests
+from busbar.site import stacks
 from ci.spack import check, inputs, locks, manifest
 from ci.spack.check import unmet
 from tests.cases import some
@@ -67,7 +67,7 @@ class Copy:
 
     def take(self) -> None:
         """Make it an environment of a site, with a manifest of its own."""
-        shared = manifests.shared(self.directory)
+        shared = stacks.shared(self.directory)
         assert shared
         own = self.root / OWN_STACK
         text = shared.text(own, self.root / SCOPES)
@@ -518,7 +518,7 @@ def test_the_environment_beside_a_site_is_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     stack = tmp_path / "_stacks/ours"
-    shared = manifests.shared(ROOT / "site/_stacks/host")
+    shared = stacks.shared(ROOT / "site/_stacks/host")
     assert shared
     text = shared.text(stack, ROOT / "site/_families/spack")
     written(stack / "spack.yaml", text)

@@ -15,8 +15,7 @@ import pytest
 from busbar import site as sites
 from busbar import spack as lock
 from busbar.site.delivery import Delivery
-from busbar.site.manifests import environments, shared
-from busbar.site.stacks import environment_directory, environment_name
+from busbar.site.stacks import environment_directory, environment_name, environments, shared
 from busbar.site.systems import BASE
 from busbar.tools import TOOLS
 from ci.spack import check, gpu_aware_source, locks, manifest, versions

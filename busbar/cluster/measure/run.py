@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
-"""A sweep from its plan to its analysis, inside a job of Slurm."""
+"""A sweep from its plan to its analysis, with the counters of ports, inside a job of Slurm."""
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 
-from busbar.cluster.measure.counters import CounterRead
 from busbar.cluster.measure.program import Program
 from busbar.cluster.measure.rounds import RoundLimits, Rounds, SweepTimes
 from busbar.cluster.measure.store import CannotWriteError, Store
@@ -21,9 +21,11 @@ from busbar.cluster.sweep.plan import plan
 from busbar.cluster.sweep.ports import port_faults
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, Results
 from busbar.cluster.sweep.second_pass import Partners, SuspectPair, plan_suspects
-from busbar.parse.port_counters import growth
+from busbar.parse.port_counters import COUNTERS, DRIVER, growth, parse_counters
+from busbar.program import call
 from busbar.robust import chance_of_so_many
 from busbar.site import Site
+from busbar.slurm.steps import environment_of_job, srun
 from busbar.slurm.topology import SwitchTopology
 from busbar.verdict import Verdict
 from busbar.words import grouped
@@ -280,3 +282,46 @@ class SweepRunner:
         if request.limit is not None:
             return of_limit(request.limit, request.tolerance, nics)
         return of_site(request.site, nics)[0]
+
+
+_READ_S = 20
+_FILES = " ".join(each.place for each in COUNTERS if not each.place.startswith(DRIVER))
+_NAMES = "|".join(f"{each.name}:" for each in COUNTERS if each.place.startswith(DRIVER))
+_SCRIPT = f"""\
+PATH=$PATH:/usr/sbin:/sbin
+line=$SLURMD_NODENAME
+for file in {_FILES}; do
+    read -r value <"$file" && [ "${{value%%@*}}" != 0 ] && line="$line $file=${{value%%@*}}"
+done
+for port in /sys/class/net/*; do
+    set -- $(ethtool -S "${{port##*/}}")
+    while [ $# -gt 1 ]; do
+        case $1 in {_NAMES}) line="$line {DRIVER}/${{port##*/}}/${{1%:}}=$2" ;; esac
+        shift
+    done
+done
+echo "$line"
+"""
+"""Prints the node, and those above zero as ``PLACE=VALUE``. Slingshot adds ``@`` and the time."""
+
+
+class CounterRead(threading.Thread):
+    """A look at the counters of nodes, which goes on while the caller does something else."""
+
+    def __init__(self, nodes: Collection[str]) -> None:
+        super().__init__(daemon=True)
+        self._nodes = nodes
+        self._found: dict[str, dict[str, int]] = {}
+        self.start()
+
+    def run(self) -> None:
+        """Ask all nodes; those that do not answer in time are left out."""
+        command = [*srun(self._nodes), "sh", "-c", _SCRIPT]
+        text = call(command, _READ_S, environment_of_job()).stdout
+        lines = (line.partition(" ") for line in text.splitlines())
+        self._found = {node: parse_counters(words) for node, _, words in lines}
+
+    def result(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the counters above zero by node and place."""
+        self.join()
+        return self._found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The directory of one night, what is known of its stages, and the rotation of old nights."""
+"""The directory of one night, its stages, its text for mail, and the rotation of old nights."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal, get_args
 
-from busbar.boundary import replace_file
+from busbar.boundary import one_line, replace_file
 from busbar.data import history_directory
 from busbar.document import in_json, read_document, written
 from busbar.errors import BusbarError, value_error
-from busbar.slurm.hostlist import natural
+from busbar.redact import redact
+from busbar.slurm.hostlist import fold, natural
 from busbar.verdict import Verdict, worst
 
 StageName = Literal["gate", "sweep", "check", "sample"]
@@ -207,3 +208,51 @@ def rotate(output: Path, keep: int) -> Sequence[str]:
         except OSError as error:
             problems.append(f"{night.directory}: cannot be removed: {error.strerror}")
     return problems
+
+
+_MOST = 10
+"""Findings of one stage in the summary."""
+
+
+def summary(night: Night, state: NightlyDocument) -> list[str]:
+    """Return the text for mail: verdict, stages, nodes that were not tested, the report's text."""
+    return [one_line(redact(line)) for line in _lines(night, state)]
+
+
+def _lines(night: Night, state: NightlyDocument) -> Iterator[str]:
+    yield f"busbar nightly: {state.site}, partition {state.partition}: {state.verdict}"
+    for name in state.names:
+        stage = state.stage(name)
+        if stage is None:
+            yield f"{name}: {Verdict.NOT_RUN}: {why_missing(state)}"
+            continue
+        took = f" ({stage.seconds:.0f} s)" if stage.begun else ""
+        yield f"{name}: {stage.verdict}: {stage.message}{took}"
+        wrong = [each for each in stage.findings if each.verdict.is_problem]
+        if len(wrong) > 1:
+            yield from (f"  {_text(each)}" for each in wrong[:_MOST])
+        if len(wrong) > _MOST:
+            yield f"  and {len(wrong) - _MOST} more"
+    if state.left_out:
+        yield f"failed the gate, not tested further: {fold(sorted(state.left_out))}"
+    for node in state.unusable[:_MOST]:
+        yield f"not tested: {node}"
+    if len(state.unusable) > _MOST:
+        yield f"not tested: {len(state.unusable) - _MOST} more"
+    yield from state.records
+    if state.interrupted:
+        yield f"{state.interrupted} ended the night; --resume continues it"
+    if state.summary:
+        yield ""
+        yield from state.summary
+        yield ""
+    yield f"report: {state.report}" if state.report else f"no report; logs: {night.directory}"
+
+
+def why_missing(state: NightlyDocument) -> str:
+    """Return why a stage has no result."""
+    return f"{state.interrupted} ended the night before it" if state.interrupted else "no result"
+
+
+def _text(finding: NightFinding) -> str:
+    return ": ".join(filter(None, (finding.where, finding.verdict, finding.message)))

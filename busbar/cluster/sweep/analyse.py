@@ -25,10 +25,9 @@ from busbar.cluster.sweep.judge_pairs import Judge, JudgedPairs, Least
 from busbar.cluster.sweep.localise import Ints
 from busbar.cluster.sweep.loss import lossy, with_loss
 from busbar.cluster.sweep.paths import MINORITY
-from busbar.cluster.sweep.readings import Readings, readings
+from busbar.cluster.sweep.readings import Readings, readings, unmeasured
 from busbar.cluster.sweep.rows import MeasuredPair, Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
-from busbar.cluster.sweep.unmeasured import unmeasured
 from busbar.slurm.hostlist import fold
 from busbar.slurm.topology import SwitchTopology
 from busbar.words import grouped

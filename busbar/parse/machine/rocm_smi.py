@@ -10,7 +10,7 @@ from typing import Any
 
 from busbar.parse import numbers
 from busbar.parse.machine.amd_smi import AmdGpu, AmdLink, rate_range
-from busbar.parse.machine.matrix import matrices
+from busbar.parse.machine.amd_text import matrices
 
 _PAIR = re.compile(
     r"\(Topology\) (?P<fact>Hops|Weight|Link type) between DRM devices"

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from busbar.engine.bands import no_bands
 from busbar.engine.job_output import JobOutput
@@ -12,6 +13,16 @@ from busbar.engine.tool import Programs, Tool, measured
 from busbar.parse import numbers
 from busbar.site.delivery import GPU_STACKS, Delivery
 from busbar.site.model import Site
+
+
+def used(facts: JobOutput) -> dict[str, str]:
+    """The versions and the topology file that it names."""
+    found = {
+        "aws-ofi-nccl": next(facts.values("ofi.init", "version"), ""),
+        "libfabric": next(facts.values("ofi.libfabric", "version"), ""),
+        "topology_file": PurePosixPath(next(facts.values("ofi.topology", "file"), "")).name,
+    }
+    return {name: value for name, value in found.items() if value}
 
 
 def _declared(site: Site, delivery: Delivery) -> Iterator[str]:
