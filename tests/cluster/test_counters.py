@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.cluster.measure import run as counters
+from busbar.cluster.measure import run
 from busbar.cluster.measure.rounds import resent
 from busbar.cluster.measure.run import CounterRead
 from busbar.cluster.measure.step import PairRate
@@ -192,8 +192,8 @@ def test_counters_are_read_on_all_nodes(tmp_path: Path, monkeypatch: pytest.Monk
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "counter").write_text("17@1690000000.5\n")
-    script = counters._SCRIPT.replace(counters._FILES, f"{tmp_path}/counter {tmp_path}/none")
-    monkeypatch.setattr(counters, "_SCRIPT", script)
+    script = run._SCRIPT.replace(run._FILES, f"{tmp_path}/counter {tmp_path}/none")
+    monkeypatch.setattr(run, "_SCRIPT", script)
     found = CounterRead(["n1", "n2"]).result()
     assert found.keys() == {"n1", "n2"}
     assert found["n1"][f"{tmp_path}/counter"] == 17
