@@ -106,8 +106,10 @@ ATTACKS = (
 def fewest_compared(text: str, attack: Attack) -> float:
     """Return how many messages of each bandwidth were compared, of the sizes with faults."""
     rows = re.findall(r'"metric": "bandwidth".*"bytes": (\d+),.*"verified": (\d+)', text)
-    least = int(attack.more.get("FAULT_LEAST", 0))
-    return min((int(count) for nbytes, count in rows if int(nbytes) >= least), default=math.inf)
+    least = float(attack.more.get("FAULT_LEAST", 0))
+    most = float(attack.more.get("FAULT_MOST", math.inf))
+    compared = [int(count) for nbytes, count in rows if least <= int(nbytes) <= most]
+    return min(compared or (int(count) for _, count in rows), default=math.inf)
 
 
 @pytest.fixture(scope="module")
