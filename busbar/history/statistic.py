@@ -171,8 +171,6 @@ def scan(
     raised = 2 * math.log(max(series, SERIES) / SERIES)
     for n in WINDOWS:
         ends = np.arange(SHORTEST + n - 1, nights)
-        if not len(ends):
-            break
         before = ends - n
         at = ends[:, None] - np.arange(n + 1)[::-1]
         window = values[at] - pattern[before[:, None], days[at] % 7]
