@@ -74,7 +74,8 @@ def parse_sinfo(text: str) -> tuple[Queue, ...]:
     defaults = set()
     for words in lines[1:]:
         whole = len(words) > max(name_at, nodes_at, state_at) and numbers.is_whole(words[nodes_at])
-        if not whole or not _closed(words[-1]):
+        # A list of hosts that was cut: ``node[1-4``.
+        if not whole or words[-1].count("[") != words[-1].count("]"):
             raise ValueError(f"invalid line {' '.join(words)!r}")
         name = words[name_at].removesuffix("*")
         defaults |= {name} if words[name_at].endswith("*") else set()
@@ -84,11 +85,6 @@ def parse_sinfo(text: str) -> tuple[Queue, ...]:
     if not nodes:
         raise ValueError("no partition listed")
     return tuple(Queue(name, count, name in defaults) for name, count in nodes.items())
-
-
-def _closed(hosts: str) -> bool:
-    """Return whether a list of hosts is complete: ``node[1-4`` is not."""
-    return hosts.count("[") == hosts.count("]")
 
 
 @dataclass(frozen=True)
