@@ -189,7 +189,7 @@ def load(text: str) -> Any:
     """Return the JSON in a text of others; raise ``ValueError``, also for millions of values."""
     if sum(map(text.count, "[{,")) > _MOST_VALUES:
         raise ValueError(f"has more than {_MOST_VALUES:,} values")
-    return numbers.load_json(text)
+    return numbers.load_json(text, once=True)
 
 
 def read_document(path: Path, hint: str, *kinds: Any) -> Any:

@@ -160,6 +160,10 @@ def test_a_large_wrong_file_is_refused_in_10_s_and_1_gb(
         {"gb_per_s": 11.0, "limit": 10.0},
         {"gb_per_s": 4.0, "low": 5.0, "high": 9.0, "limit": 10.0},
         {"gb_per_s": -1.0},
+        {"gb_per_s": 7.0},
+        {"gb_per_s": 7.0, "low": 5.0, "high": 9.0, "bytes": 0},
+        {"gb_per_s": 7.0, "low": 5.0, "high": 9.0, "bytes": -1},
+        {"metric": "correctness", "message": "9 bytes arrived wrong"},
         {"metric": "latency", "us": 0.008},
         {"metric": "latency", "us": 9.0, "low": 1.0, "high": 5.0, "limit": 0.5},
         {"metric": "latency", "us": 0.4, "low": 1.0, "high": 5.0, "limit": 0.5},
@@ -173,3 +177,21 @@ def test_a_pass_beside_its_own_bounds_is_not_believed(row: dict[str, Any], tmp_p
     (read_row,) = read(file).outcomes[0].results
     assert read_row.verdict is Verdict.FAILED
     assert read_row.message.startswith("the file says pass")
+
+
+@pytest.mark.parametrize(
+    ("row", "more", "verdict"),
+    [
+        ({"verdict": "pass"}, {}, Verdict.PASS),
+        ({"verdict": "pass"}, {"interrupted": "SIGTERM"}, Verdict.UNKNOWN),
+        ({"verdict": "unjudged"}, {}, Verdict.UNJUDGED),
+    ],
+)
+def test_a_file_that_claims_more_than_it_has(
+    row: dict[str, Any], more: dict[str, Any], verdict: Verdict, tmp_path: Path
+) -> None:
+    file = tmp_path / "results.json"
+    right = {"metric": "correctness", "message": ""} | row
+    document = {"verdict": "pass", "interrupted": None, "causes": [], "notes": []} | more
+    file.write_text(json.dumps(CHECK | document | {"results": [CHECK["results"][0] | right]}))
+    assert read(file).verdict is verdict

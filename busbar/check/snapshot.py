@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -88,9 +87,10 @@ def of_document(document: CheckDocument) -> Snapshot:
         seconds(document.time)
     except ValueError as error:
         outcomes.append(Outcome.failed("the time of the run", document.lane, str(error)))
-    measured = combined(outcome.verdict for outcome in outcomes)
     # A file that claims a better verdict than its readings have is not believed.
-    verdict = worst([document.verdict, measured]) if measured.is_problem else document.verdict
+    measured = combined(outcome.verdict for outcome in outcomes)
+    ended = [Verdict.UNKNOWN] if document.interrupted else []
+    verdict = worst([document.verdict, measured, *ended])
     known = {"outcomes": tuple(outcomes), "verdict": verdict, "versions": dict(_facts(document))}
     return Snapshot(**vars(document) | known)
 
@@ -105,19 +105,21 @@ def _facts(document: CheckDocument) -> Iterator[tuple[str, str]]:
 
 
 def _believable(row: Result) -> Result:
-    """Return the row; a pass without a measurement, or beside its own bounds, is a failure."""
-    if row.verdict is not Verdict.PASS or row.metric == "correctness":
+    """Return the row; a pass without reading or band, or beside its own bounds, is a failure."""
+    if row.verdict is not Verdict.PASS or (row.metric == "correctness" and not row.message):
         return row
+    value, low, high = row.value or 0.0, row.low, row.high
     limit = _LEAST_US if row.unit == "us" else _MOST_GB_PER_S
-    band = Expectation(
-        limit if row.limit is None else row.limit,
-        *(row.low or 0.0, row.typical or 0.0),
-        math.inf if row.high is None else row.high,
-        unit=row.unit,
-    )
-    if row.value is None or not row.value > 0:
+    limit = limit if row.limit is None else row.limit
+    if row.metric == "correctness":
+        message = f"the file says pass, but {row.message}"
+    elif not value > 0 or not (row.bytes or 0) > 0:
         message = "the file says pass without a reading"
-    elif verdict_on(band, row.value).is_problem:
+    elif low is None or high is None:
+        message = "the file says pass without a band"
+    elif verdict_on(
+        Expectation(limit, low, row.typical or 0.0, high, unit=row.unit), value
+    ).is_problem:
         message = f"the file says pass, but {sentence(row)}"
     else:
         return row

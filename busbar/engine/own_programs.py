@@ -52,8 +52,8 @@ def answer(
     starts = [start for start, _ in output.events_of(Start)]
     yield from _of_starts(launch, output, starts)
     ranks = sorted(rank.rank for rank, _ in output.events_of(Rank))
-    if ranks and ranks != list(range(launch.ranks)):
-        yield f"ranks {', '.join(map(str, ranks))} say where they run, of {launch.ranks}"
+    if ranks != list(range(launch.ranks)) and (ranks or not launch.placed):
+        yield f"of {launch.ranks} ranks {', '.join(map(str, ranks)) or 'none'} says where it runs"
     for reason, line in output.malformed[:1]:
         yield f"line {line.line} is not a line of {launch.bench}: {reason}"
     if len(output.events_of(End)) > 1:
@@ -87,6 +87,7 @@ def contradictions(
     output: JobOutput, operation: str | None, ranks: int | None
 ) -> Iterator[Contradiction]:
     """Yield a clock that is not the kernel's, and the first message that nothing compared."""
+    counts = any(start.counts for start, _ in output.events_of(Start))
     clocks = [(idle.clock_ratio, line) for idle, line in output.events_of(Idle)]
     clocks += [(end.clock_ratio, line) for end, line in output.events_of(End)]
     for ratio, evidence in clocks:
@@ -94,8 +95,10 @@ def contradictions(
             text = f"the clock of the readings ran at {ratio:.3g} times the kernel's"
             yield Contradiction(text, evidence)
             break
+    if counts and output.finished and all(ratio is None for ratio, _ in clocks):
+        yield Contradiction("nothing compared the clock of the readings", output.finished)
     for check, evidence in output.events_of(Check):
-        if check.messages == 0:
+        if not check.messages and (check.messages == 0 or counts):
             size = format_bytes(check.nbytes)
             yield Contradiction(
                 f"no message of the {check.operation} at {size} was compared", evidence

@@ -32,7 +32,10 @@ CLOCK_MARGIN = 0.01
 
 # Strict: "8" and true are not numbers.
 Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
+Positive = Annotated[int, Field(strict=True, gt=0, lt=1 << 62)]
 Number = Annotated[float, Field(strict=True)]
+Quantity = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
+"""What stands beside a reading; a reading that is no number is judged, not refused."""
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 Bytes = Annotated[Count, Field(alias="bytes")]
 # A field's name in JSON has to be outermost, hence two of each.
@@ -41,6 +44,8 @@ Target = Annotated[Count, Field(alias="to")]
 OptionalSource = Annotated[Count | None, Field(alias="from")]
 OptionalTarget = Annotated[Count | None, Field(alias="to")]
 
+_COUNTING = ("gpu_aware", "torch_collectives")
+"""The programs that send messages."""
 ErrorCode = Literal["usage", "rank-count", "too-few-gpus", "same-gpu", "wrong-gpu", "runtime"]
 
 _CODES: dict[str, ErrorCode] = beside(__file__)
@@ -81,6 +86,11 @@ class Start:
     nccl: str = ""
     hip: str = ""
     """The ROCm that PyTorch was built for."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the program says how many messages it compared, and compares its clock."""
+        return self.program in _COUNTING and self.version not in ("1.0", "1.1")
 
 
 @dataclass(frozen=True)
@@ -130,20 +140,20 @@ class ReadingEvent:
     operation: str = ""
     gb_per_s: Number | None = None
     us: Number | None = None
-    driver_us: Number | None = None
+    driver_us: Quantity | None = None
     """Beside a latency between GPUs: the shortest copy within a GPU, by the faster of both."""
-    algbw_gb_per_s: Number | None = None
+    algbw_gb_per_s: Quantity | None = None
     """Beside a bus bandwidth: size over time, which is in ``us``."""
-    memory_gb_per_s: Number | None = None
+    memory_gb_per_s: Quantity | None = None
     """Beside a copy within a GPU: what its memory carries by its clock and width."""
     statistic: str = ""
     """As in the start event, where a program names it beside each reading."""
-    window: Count | None = None
+    window: Positive | None = None
     """Beside a bandwidth: the messages of one repetition, which took ``seconds``."""
-    seconds: Number | None = None
-    windows: Count | None = None
+    seconds: Quantity | None = None
+    windows: Positive | None = None
     """How many repetitions were timed."""
-    trips: Count | None = None
+    trips: Positive | None = None
     """Beside a latency: the round trips that were timed."""
     cpu_wait_share: Share | None = None
     """The part of the time in which a rank of the pair was ready to run and had no CPU; None if
@@ -216,9 +226,9 @@ class Idle:
     """How long a rank waited for others, and how much of a core that took."""
 
     rank: Count
-    seconds: Number
-    cpu_seconds: Number
-    clock_ratio: Number | None = None
+    seconds: Quantity
+    cpu_seconds: Quantity
+    clock_ratio: Quantity | None = None
     """The clock of the readings over that of the kernel."""
 
 
@@ -227,8 +237,8 @@ class End:
     """The last line of a program; without it the run was cut."""
 
     wrong: Count
-    seconds: Number | None = None
-    clock_ratio: Number | None = None
+    seconds: Quantity | None = None
+    clock_ratio: Quantity | None = None
     """The clock of the readings over that of the kernel."""
 
 

@@ -95,17 +95,16 @@ def pattern(
 
 _PASSING = {errno.ENOENT, errno.EEXIST, errno.EAGAIN, errno.EINTR, errno.EPIPE, errno.ECONNRESET}
 """Errors that programs survive, or that follow from the end of another one."""
-_ERRNO = "|".join(
-    each
-    for number, name in errno.errorcode.items()
-    for each in (name, re.escape(os.strerror(number)))
-    if number not in _PASSING
-)
-"""What an error of the system is called, for a pattern with ``{errno}``."""
+_ERRORS = {os.strerror(n): name for n, name in errno.errorcode.items() if n not in _PASSING}
+_NAMES = "|".join(_ERRORS.values())
+_ERRNO = "|".join([_NAMES, *map(re.escape, _ERRORS)])
+"""What an error of the system is called, for a pattern with ``{errno}``; ``{ERRNO}`` is its name
+alone."""
 
 
 def _pattern(*, regex: str = "", **row: Any) -> Pattern:
-    return pattern(regex=regex.replace("{errno}", _ERRNO), **row)
+    regex = regex.replace("{errno}", _ERRNO).replace("{ERRNO}", _NAMES)
+    return pattern(regex=regex, **row)
 
 
 @cache

@@ -154,7 +154,7 @@ class FakeFleet:
                 high=25.0,
                 message="" if rate > 20 else "slow",
             )
-            intact = replace(row, verdict=Verdict.PASS, metric="correctness", gb_per_s=None)
+            intact = Result(check, Verdict.PASS, node, "0->1", metric="correctness")
             if not self.banded:
                 row = replace(row, verdict=Verdict.UNJUDGED, low=None, typical=None, high=None)
             provenance = {"driver": self.drivers.get(node, "550"), "nodes": node}

@@ -25,9 +25,10 @@ MARKUP = "<script>document.title='forged'</script>\"'><img src=x onerror=alert(1
 
 
 def row(check: str = "xccl", value: float | None = None, **more: Any) -> dict[str, Any]:
-    """A row of results.json, in GB/s unless it is a latency."""
+    """A row of results.json, in GB/s unless it is a latency; what passes has size and band."""
     metric = more.setdefault("metric", "bandwidth")
-    more.setdefault("verdict", Verdict.PASS)
+    if more.setdefault("verdict", Verdict.PASS) is Verdict.PASS and value:
+        more = {"bytes": 1 << 24, "low": value / 2, "high": value * 2} | more
     result = vars(
         Result(
             check=check,

@@ -69,7 +69,8 @@ class NcclReader(TableReader):
             self._begin(evidence)
             self.run.note_device(device)
         elif bounds := parse.parse_out_of_bounds(text):
-            facts.out_of_bounds = OutOfBounds(*bounds, evidence)
+            said = (facts.out_of_bounds, OutOfBounds(*bounds, evidence))
+            facts.out_of_bounds = min(filter(None, said), key=lambda each: each.okay)
             facts.finished, facts.tool = facts.finished or evidence, facts.tool or TOOL_NAME
         elif PATTERNS["average"].match(text):
             facts.finished = evidence
