@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: MIT
 """``python -m tests.fuzz COUNT [TARGET]``: run altered inputs and print what fails.
 
-``python -m tests.fuzz --show TARGET NUMBER`` writes one input to standard output again.
+Each failure is a line: target, number of the input, what is wrong. Slowness is CPU time, the least
+of three tries. ``python -m tests.fuzz --show TARGET NUMBER`` writes an input to standard output
+again.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 
 from tests.fuzz.inputs import altered
@@ -21,18 +22,22 @@ def failure(name: str, number: int) -> str | None:
     """Run one input; return what is wrong."""
     target = TARGETS[name]
     data = altered(target.seeds(), chance_of(name, number))
-    begin = time.process_time()
-    try:
-        target.call(data)
-    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the result
-        trace = error.__traceback__
-        while trace and trace.tb_next:
-            trace = trace.tb_next
-        place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
-        return f"{type(error).__name__} {place} {str(error)[:160]}"
-    seconds = time.process_time() - begin
     most = target.seconds * (3 if sys.gettrace() else 1)  # coverage traces each line
-    return f"slow: {seconds:.1f} s for {len(data)} bytes" if seconds > most else None
+    least = float("inf")
+    for _ in range(3):
+        begin = time.process_time()
+        try:
+            target.call(data)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is the result
+            trace = error.__traceback__
+            while trace and trace.tb_next:
+                trace = trace.tb_next
+            place = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else ""
+            return f"{type(error).__name__} {place} {str(error)[:160]}"
+        least = min(least, time.process_time() - begin)
+        if least <= most:
+            return None
+    return f"slow: {least:.1f} s of CPU for {len(data)} bytes"
 
 
 def job(name: str, first: int, count: int) -> list[tuple[str, int, str]]:
@@ -49,22 +54,18 @@ def main(count: int, names: list[str]) -> int:
         for name in names
         for first in range(0, count * TARGETS[name].share // total + 1, PER_JOB)
     ]
-    begin, done = time.monotonic(), 0
-    seen: Counter[str] = Counter()
+    begin, done, failed = time.monotonic(), 0, 0
     with ProcessPoolExecutor() as pool:
         for (name, _, size), failures in zip(
             jobs, pool.map(job, *zip(*jobs, strict=True)), strict=True
         ):
             done += size
+            failed += len(failures)
             for _, number, why in failures:
-                key = f"{name}: {' '.join(why.split()[:2])}"
-                seen[key] += 1
-                if seen[key] == 1:
-                    sys.stdout.write(ascii(f"{name} {number}: {why}") + "\n")
-    sys.stdout.write(
-        f"{done} inputs in {time.monotonic() - begin:.0f} s, {seen.total()} failures\n"
-    )
-    return seen.total()
+                sys.stdout.write(ascii(f"{name} {number}: {why}") + "\n")
+                sys.stdout.flush()
+    sys.stdout.write(f"{done} inputs in {time.monotonic() - begin:.0f} s, {failed} failures\n")
+    return failed
 
 
 if __name__ == "__main__":
