@@ -107,7 +107,7 @@ class Parser(argparse.ArgumentParser):
     """A parser whose messages are made visible, and name the word that was probably meant."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=_Help, **settings)
+        super().__init__(formatter_class=_Help, allow_abbrev=False, **settings)
         self._words: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
@@ -118,50 +118,20 @@ class Parser(argparse.ArgumentParser):
         if not unknown:
             found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            word = unknown[0]
-            options = ((each.option_strings, each.choices or ()) for each in self._actions)
-            takes = [f"{names[-1]} {word}" for names, known in options if names and word in known]
-            hint = f"; did you mean {takes[0]!r}?" if takes else ""
-            hint = self._meant(word) if word.startswith("-") else hint
-            if not hint and any(word.startswith("--sbatch=") for word in self._words):
-                hint = "; quote the options of Slurm: --sbatch '--account=ops --qos=low'"
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self.meant(unknown[0])}")
         return found, unknown
 
     def _is_unknown(self, word: str) -> bool:
         name = word.partition("=")[0]
-        known = any(each.startswith(name) for each in self._option_string_actions)
-        return len(name) > 2 and name.startswith("--") and not known
+        known = self._option_string_actions
+        if not name.startswith("--"):  # -n, -nmemory, -vn
+            return bool(re.match(r"-[A-Za-z]", name)) and name[:2] not in known
+        return len(name) > 2 and name not in known
 
-    def _meant(self, unknown: str) -> str:
-        """Return the options that may be meant: of this value, a near name, or with it in help."""
-        word, _, value = unknown.partition("=")
-        name = word.lstrip("-")
-        options = {each.option_strings[-1]: each for each in self._actions if each.option_strings}
-        of_slurm = options.pop("--sbatch", None)
-        given = value or dict(pairwise(self._words)).get(word, "")
-        metavar = name.rpartition("-")[2].upper()
-        found = [
-            key
-            for key, each in options.items()
-            if each.metavar == metavar or given in (each.choices or ()) or key == f"--{given}"
-        ]
-        if close := near(word, options):
-            found.append(close)
-        elif not found and len(name) > 1:
-            begins = re.compile(
-                rf".{{,30}}\b{re.escape(name.removesuffix('s'))}s?\b", re.IGNORECASE
-            )
-            found = [key for key, each in options.items() if begins.match(each.help or "")]
-        meant = " or ".join(map(repr, dict.fromkeys(found)))
-        hint = f"; did you mean {meant}?" if meant else ""
-        if of_slurm and not close:
-            joined = "=" if word.startswith("--") else " "
-            hint += f"; an option of Slurm is given as --sbatch '{word}{given and joined}{given}'"
-        places = [each.metavar for each in self._actions if not each.option_strings]
-        if places and (metavar in places or not hint) and not close:
-            return f"; {metavar if metavar in places else places[0]} is given without an option"
-        return hint
+    def meant(self, word: str) -> str:
+        """Return what to write instead of a word that is not taken, as the end of an error."""
+        close = near(word, self._option_string_actions)
+        return f"; did you mean {close!r}?" if close else ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -173,7 +143,8 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print ``message`` as one line, and exit with status 2."""
-        see = "" if re.search("did you mean|--sbatch", message) else f"; see {self.prog} --help"
+        is_said = re.search("did you mean|; write|--sbatch", message)
+        see = "" if is_said else f"; see {self.prog} --help"
         if message.endswith("expected one argument"):  # --bytes -16M
             names = message.split()[1].rstrip(":").split("/")
             after = [b for a, b in pairwise(self._words) if a in names and b.startswith("-")]
@@ -182,6 +153,15 @@ class Parser(argparse.ArgumentParser):
         if message.endswith("required: --site") or "IMAGE, --site" in message:
             see = "; busbar site list prints the sites"
         self.exit(2, f"{self.prog}: error: {one_line(message)}{see}\n")
+
+
+def accepts(action: argparse.Action, value: str) -> bool:
+    """Return whether a value is valid for an option."""
+    try:
+        found = action.type(value) if callable(action.type) else value
+    except (ValueError, argparse.ArgumentTypeError):
+        return False
+    return not action.choices or found in action.choices
 
 
 def actions(parser: argparse.ArgumentParser) -> Any:

@@ -20,8 +20,9 @@ from busbar.arguments import Parser, actions
 from busbar.boundary import refuse_foreign_temporary, visible
 from busbar.data import full_version, to_install
 from busbar.document import ErrorDocument, ErrorRow, to_json
-from busbar.errors import BusbarError, suggestion
-from busbar.mistakes import foreign_option, of_file, other_command, unknown_variable
+from busbar.errors import BusbarError, near, suggestion
+from busbar.meant import Meant, of_no_command
+from busbar.mistakes import ignored_variable, of_file
 from busbar.redact import redact
 from busbar.terminal import stderr, stdout
 
@@ -67,13 +68,27 @@ class _Parser(Parser):
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         known = [*(action.choices or ())]
-        if isinstance(action, argparse._SubParsersAction) and value not in known:
-            hint = other_command(value, known) or suggestion(value, known)
-            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
-        super()._check_value(action, value)
+        if known and value not in known:
+            words = Meant(self._actions, self._words)
+            if isinstance(action, argparse._SubParsersAction):
+                hint = of_no_command(value, known)
+            else:
+                close = near(str(value), map(str, known))
+                hint = words.value(action, str(value)) or ("" if close else self.meant(str(value)))
+            hint = hint or f"; {suggestion(str(value), map(str, known))}"
+            raise argparse.ArgumentError(action, f"invalid choice: {value!r}{hint}")
 
-    def _meant(self, unknown: str) -> str:
-        return foreign_option(unknown) or super()._meant(unknown)
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        kind = self._registry_get("type", action.type, action.type)  # argparse hides a ValueError
+        try:
+            return kind(arg_string)
+        except (ValueError, argparse.ArgumentTypeError) as error:
+            hint = Meant(self._actions, self._words).value(action, arg_string)
+            raise argparse.ArgumentError(action, f"{error}{hint}") from error
+
+    def meant(self, word: str) -> str:
+        known = Meant(self._actions, self._words)
+        return known.option(word) if word.startswith("-") else known.place(word)
 
     def error(self, message: str) -> NoReturn:
         try:
@@ -136,8 +151,8 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
             args = build_parser([command]).parse_args(words)
             command = args.prog.removeprefix("busbar").strip()
             args.command_line, args.interruption = words, interruption
-            if unknown := unknown_variable(vars(args)):
-                stderr().line(f"busbar: {unknown}")
+            if ignored := ignored_variable(command, vars(args)):
+                stderr().line(f"busbar: {ignored}")
             refuse_foreign_temporary()
             status: int = args.run(args)
             sys.stdout.flush()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,19 +13,32 @@ DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """What a value of another form than expected raises."""
 
 
+_PERMISSIONS = "ls -l shows its permissions, chmod changes them"
+_STEPS = {
+    errno.ENOENT: "check the path; mkdir -p makes a directory",
+    errno.EACCES: _PERMISSIONS,
+    errno.EPERM: _PERMISSIONS,
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EROFS: "choose another place",
+}
+"""What to do if a file cannot be read or written."""
+
+
 class BusbarError(Exception):
     """Invalid input or a missing prerequisite; the command prints it and exits with status 2.
 
     ``what`` is one sentence. ``where`` is the file with the key or line
-    (``site/p5/site.yaml: fabric.nics``, ``run.log:17``). ``hint`` is the next step.
+    (``site/p5/site.yaml: fabric.nics``, ``run.log:17``). ``hint`` is the next step, which each
+    error has.
     """
 
     def __init__(
         self,
         what: str,
         *,
+        hint: str,
         where: str = "",
-        hint: str = "",
         others: Sequence[BusbarError] = (),
     ) -> None:
         self.what = what
@@ -50,8 +64,14 @@ def file_error(what: str, where: object = None, hint: str = "") -> Iterator[None
     try:
         yield
     except OSError as error:
-        place = str(where if where is not None else error.filename or "")
-        raise BusbarError(f"{what}: {error.strerror or error}", where=place, hint=hint) from error
+        raise of_os(error, what, where, hint) from error
+
+
+def of_os(error: OSError, what: str, where: object = None, hint: str = "") -> BusbarError:
+    """Return the error for users of an ``OSError``; the next step follows from its kind."""
+    place = str(where if where is not None else error.filename or "")
+    step = hint or _STEPS.get(error.errno or 0, "check the path")
+    return BusbarError(f"{what}: {error.strerror or error}", where=place, hint=step)
 
 
 @contextmanager

@@ -9,11 +9,10 @@ from collections.abc import Container, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from busbar import commands
 from busbar.boundary import regular
-from busbar.data import CHECKOUT
 from busbar.errors import BusbarError, near
 from busbar.parse.tables import beside, load_yaml
 
@@ -27,43 +26,38 @@ def other_command(word: str, known: Sequence[str]) -> str:
     ``known`` are those where it was typed.
     """
     names: dict[str, list[str]] = {name: [name] for name in commands.SUMMARIES}
-    for each in load_yaml(Path(commands.__file__).with_name("options.yaml")):
+    for each in _options():
         if " " in each:
             names.setdefault(each.split()[-1], []).append(each)
-    if CHECKOUT:
-        for target in re.findall(
-            r"^(?P<target>[a-z]\S*):", (CHECKOUT / "Makefile").read_text(), re.M
-        ):
-            names.setdefault(target, [f"make {target}"])
-    names |= {word: [command] for word, command in beside(__file__)["commands"].items()}
-    meant = names.get(word, [])
+    usual = beside(__file__)["commands"].get(word, word)
+    if usual != word and usual in known:
+        return f"did you mean {usual!r}?"
+    meant = names.get(usual, [usual] * (usual != word))
     if not meant and not near(word, known):
         meant = names.get(near(word, names), [])
     quoted = (repr(each if each.startswith("make") else f"busbar {each}") for each in meant)
     return f"did you mean {' or '.join(quoted)}?" if meant else ""
 
 
-def foreign_option(word: str) -> str:
-    """Return whose option a word is, and what does the same here; empty if it is unknown."""
-    name = word.partition("=")[0]
-    rows = [each for each in beside(__file__)["options"] if name in each["names"]]
-    return "".join(f"; {name} is an option of {each['of']}: {each['then']}" for each in rows)
+def _options() -> dict[str, Any]:
+    """Return the options of each command, as they are declared."""
+    return cast("dict[str, Any]", load_yaml(Path(commands.__file__).with_name("options.yaml")))
 
 
-def unknown_variable(options: Container[str]) -> str:
-    """Return what is wrong with a variable named nearly as one of ours, or as an option."""
+def ignored_variable(command: str, options: Container[str]) -> str:
+    """Return which variable named as ours has no effect, and what has; empty if there is none."""
     ours = [name for name in os.environ if name.startswith(_OURS)]
-    if not ours:
-        return ""
-    groups = load_yaml(Path(__file__).with_name("variables.yaml")).values()
-    known = {name.removeprefix(_OURS) for group in groups for name in group if _OURS in name}
+    groups = load_yaml(Path(__file__).with_name("variables.yaml")) if ours else {}
+    known = {name.removeprefix(_OURS) for group in groups.values() for name in group}
     for name in ours:
         word = name.removeprefix(_OURS)
-        meant = f"{_OURS}{near(word, known)}".removesuffix(_OURS)
-        if word.lower() in options:
-            meant = meant or f"--{word.lower()}".replace("_", "-")
+        key = f"--{word.lower()}".replace("_", "-") if word.lower() in options else ""
+        if command == "check" and key and word in known:
+            return f"{name}: only plain ReFrame reads it, ignored; write {key} {os.environ[name]}"
+        close = near(word, known)
+        meant = [*[f"{key} {os.environ[name]}"] * bool(key), *[f"{_OURS}{close}"] * bool(close)]
         if word not in known and meant:
-            return f"{name}: unknown variable, ignored; did you mean {meant!r}?"
+            return f"{name}: unknown variable, ignored; did you mean {' or '.join(meant)}?"
     return ""
 
 
@@ -84,6 +78,8 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
             with suppress(OSError):
                 close = get_close_matches(path.name, os.listdir(path.parent), n=1, cutoff=0.8)
                 hint = f"did you mean {str(path.with_name(close[0]))!r}?" if close else hint
+            if not (option or path.suffix) and "--output" in str(_options().get(command)):
+                hint += f"; if results go there, write --output {name}"
         elif not os.access(path, os.R_OK):
             hint = "its permissions do not let you read it: ls -l shows them, chmod changes them"
         else:
@@ -96,6 +92,11 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
             return _of_kind(path, place) or error
         return BusbarError(error.what, where=error.where, hint=hint, others=error.others)
     return error
+
+
+def reader(path: Path) -> str:
+    """Return the command that reads a file of this kind; explain if it is unknown."""
+    return _kind(path).get("read", "").format(path) or f"busbar explain {path}"
 
 
 def _of_kind(path: Path, place: str) -> BusbarError | None:

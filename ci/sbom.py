@@ -122,7 +122,7 @@ def write_cyclonedx(path: Path, found: Parts, serial: UUID, when: datetime) -> N
     root.bom_ref.value = path.name
     text = JsonV1Dot6(bom).output_as_string(indent=1)
     if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
-        raise BusbarError(f"is not valid: {error}", where=str(path))
+        raise BusbarError(f"is not valid: {error}", where=str(path), hint="correct ci/sbom.py")
     path.with_name(f"{path.name}.cdx.json").write_text(f"{text}\n")
 
 

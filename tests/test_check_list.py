@@ -42,7 +42,7 @@ def configurations(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         config = runpy.run_path(str(plan.config))["site_configuration"]
         environments, systems = config["environments"], config["systems"]
         found.append((environments, systems, plan.options, plan.checks, plan.variables))
-        raise BusbarError("enough is known")
+        raise BusbarError("enough is known", hint="stop")
 
     class NoReFrame:
         def __enter__(self) -> object:

@@ -78,6 +78,19 @@ def test_the_product_is_small() -> None:
     assert sum(len(parsed(path.read_text())[1]) for path in FILES) <= LARGEST_PRODUCT
 
 
+def test_each_error_has_a_next_step() -> None:
+    """mypy wants a ``hint`` for each; here it is wanted that it says something."""
+    empty = [
+        f"{path.relative_to(ROOT)}:{call.lineno}"
+        for path in FILES
+        for call in ast.walk(syntax(path.read_text()))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in ("BusbarError", "of_os")
+        for given in call.keywords
+        if given.arg == "hint" and ast.unparse(given.value) == "''"
+    ]
+    assert empty == []
+
+
 def test_no_two_public_classes_have_one_name() -> None:
     """Spack gives the class of a package its name."""
     files = [path for path in FILES if "spack_repo" not in path.parts]

@@ -152,9 +152,9 @@ def subjects(directory: Path) -> Iterator[Subject]:
     for path in sorted(directory.rglob("*")):
         name, found = str(path.relative_to(directory)), path.lstat()
         if not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode):
-            raise BusbarError(f"{name} is not a plain file", where=str(directory))
+            raise BusbarError("is not a plain file", where=str(path), hint="remove it")
         if found.st_size > _MOST_BYTES:
-            raise BusbarError(f"{name} has more than 4 GiB", where=str(directory))
+            raise BusbarError("has more than 4 GiB", where=str(path), hint="remove it")
         if stat.S_ISREG(found.st_mode) and path not in others:
             with path.open("rb") as file:
                 yield Subject(name, {"sha256": hashlib.file_digest(file, "sha256").hexdigest()})

@@ -17,6 +17,7 @@ from busbar.terminal import Column, Part, stdout
 from busbar.verdict import Verdict
 from busbar.words import counted, names_text
 
+_EMPTY = "the history is empty; next: busbar check, or busbar history import FILE"
 _MOST_CHANGES = 10
 _MOST_DIFFERENCES = 5
 
@@ -31,7 +32,7 @@ def imported(document: Imports) -> None:
 def sources(document: HistoryList) -> None:
     """Print the sessions and files."""
     if not document.sources:
-        stdout().line("the history is empty; see busbar history import --help")
+        stdout().line(_EMPTY)
         return
     columns = [Column("first"), Column("last", rank=2), Column("readings", right=True)]
     columns += [Column("sites"), Column("from", rank=1), Column("name")]
@@ -48,9 +49,7 @@ def sources(document: HistoryList) -> None:
 def series(document: HistoryShow) -> None:
     """Print series."""
     if not document.series:
-        stdout().line(
-            "the history has no such series; next: busbar check, or busbar history import FILE"
-        )
+        stdout().line(_EMPTY)
         return
     columns = [Column("series"), Column("nights", right=True, rank=1), Column("last", rank=2)]
     columns += [Column(name, right=True) for name in ("last night", "median")]
@@ -86,7 +85,7 @@ def compared(document: Comparison) -> None:
 
 def _no_change(document: Changes) -> str:
     if not document.series:
-        return "the history is empty; next: busbar check, or busbar history import FILE"
+        return _EMPTY
     nights, needed = counted(document.nights, "night"), SHORTEST + WINDOWS[0]
     if document.nights < needed:
         return f"unjudged: {nights} of at least {needed} that a change needs"

@@ -34,7 +34,7 @@ from busbar.cluster.nightly.stages import NightJob
 from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
 from busbar.commands.declare import command
 from busbar.document import to_json
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, of_os
 from busbar.report.junit import junit_of_night
 from busbar.slurm.options import granted
 from busbar.terminal import stdout
@@ -145,7 +145,7 @@ def _conclude(
         try:
             replace_file(path, content)
         except OSError as error:  # the verdict must still be printed
-            tell(f"{path}: cannot be written: {error.strerror}")
+            tell(str(of_os(error, "cannot be written", path)))
     for problem in rotate(args.output.resolve(), args.keep) if args.keep else ():
         tell(problem)
     try:

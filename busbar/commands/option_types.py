@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Types of options that several subcommands have."""
+"""Types of options; a ``ValueError`` says what a value must be."""
 
 from __future__ import annotations
 
-import argparse
 import math
 import re
 import sys
@@ -28,7 +27,7 @@ def _bounded(
     def bounded(text: str) -> _N:
         number = read(text)
         if number is None or not least <= number <= most:
-            raise argparse.ArgumentTypeError(f"must be {words}, got {text!r}")
+            raise ValueError(f"must be {words}, got {text!r}")
         return number
 
     return bounded
@@ -44,7 +43,7 @@ look_seconds = _bounded(numbers.real, "1 to 60 seconds", 1, 60)
 def mask(text: str) -> int:
     """Return a mask, decimal or hexadecimal, such as ``7`` or ``0x7``."""
     if not re.fullmatch(r"0x[0-9a-fA-F]{1,8}|0|[1-9][0-9]{0,8}", text):
-        raise argparse.ArgumentTypeError(f"must be a mask such as 0x7, got {text!r}")
+        raise ValueError(f"must be a mask such as 0x7, got {text!r}")
     return int(text, 0)
 
 
@@ -55,7 +54,7 @@ def share(text: str) -> float:
     number = None if number is None else number / 100 if percent else number
     if number is None or not 0 <= number < 1:
         what = f"must be from 0 to below 1, or a percentage such as 20%, got {text!r}"
-        raise argparse.ArgumentTypeError(what)
+        raise ValueError(what)
     return number
 
 
@@ -65,23 +64,15 @@ def seconds(text: str) -> int:
     number = sum(numbers.count(count) * _UNITS[unit] for count, unit in parts)
     is_time = "".join(map("".join, parts)) == text and len(parts) <= len(_UNITS)
     if not is_time or not 0 < number <= _MOST_SECONDS:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a time such as 10m or 1h30m")
+        raise ValueError(f"{text!r} is not a time such as 10m or 1h30m")
     return number
-
-
-def iso_time(text: str) -> float:
-    """Return a time of ISO 8601 in seconds since 1970."""
-    try:
-        return units.seconds(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def expected_version(text: str) -> tuple[str, str]:
     """Return name and version of ``nccl=2.28``."""
     name, equals, version = text.partition("=")
     if name not in ("nccl", "cuda", "ucx") or not version or not equals:
-        raise argparse.ArgumentTypeError(f"{text!r} is not nccl=, cuda= or ucx= and a version")
+        raise ValueError(f"{text!r} is not nccl=, cuda= or ucx= and a version")
     return name, version
 
 
@@ -89,20 +80,15 @@ def stages(text: str) -> tuple[str, ...]:
     """Return the stages of a night that a list names, in their order."""
     words = text.split(",")
     if unknown := [word for word in words if word not in _STAGES]:
-        raise argparse.ArgumentTypeError(
-            f"{unknown[0]!r} is not a stage; write some of {','.join(_STAGES)}"
-        )
+        raise ValueError(f"{unknown[0]!r} is not a stage; write some of {','.join(_STAGES)}")
     return tuple(name for name in _STAGES if name in words)
 
 
 def message_size(text: str) -> int:
     """Return the bytes of a size such as ``16M``."""
-    try:
-        size = units.parse_bytes(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    size = units.parse_bytes(text)
     if not size:
-        raise argparse.ArgumentTypeError("must be at least 1 byte")
+        raise ValueError("must be at least 1 byte")
     return size
 
 
@@ -110,5 +96,5 @@ def existing(text: str) -> Path:
     """Return the absolute path of a file or directory."""
     path = Path(text).resolve()
     if not path.exists():
-        raise argparse.ArgumentTypeError(f"{text!r} does not exist")
+        raise ValueError(f"{text!r} does not exist")
     return path

@@ -138,7 +138,8 @@ def _stored(runtime: str, name: str) -> Iterator[tuple[Contents, str]]:
     digest, variables = inspected(found.stdout, name)
     made = call([runtime, "create", name, "true"])
     if made.returncode:
-        raise BusbarError(f"{runtime} create failed: {made.stderr.strip()}", where=name)
+        what = f"{runtime} create failed: {made.stderr.strip()}"
+        raise BusbarError(what, where=name, hint=f"see that {runtime} can run it")
     container = made.stdout.split()[-1]
     with ExitStack() as stack:
         with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
@@ -165,7 +166,7 @@ def inspected(text: str, reference: str) -> tuple[str, dict[str, str]]:
     for name, value in variables.items():
         if len(value) > LONGEST_VALUE:
             what = f"{name[:80]} has more than {LONGEST_VALUE} characters"
-            raise BusbarError(what, where=f"{reference}, Env")
+            raise BusbarError(what, where=f"{reference}, Env", hint="unset it in the image")
     return digest, variables
 
 
@@ -180,7 +181,9 @@ def _programs(view: View, reference: str) -> dict[str, str]:
             count += 1
             if count > _MOST_FILES:
                 raise BusbarError(
-                    f"has more than {_MOST_FILES:,} files in {_PROGRAMS}", where=reference
+                    f"has more than {_MOST_FILES:,} files in {_PROGRAMS}",
+                    where=reference,
+                    hint="install only the programs of the stack there",
                 )
             if view.kind(path) == "directory" and not view.link(path):
                 pending.append(path)

@@ -53,6 +53,7 @@ def _zstd() -> ModuleType | None:
 _Text: TypeAlias = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 
 _FORMATS = beside(__file__)
+_OUTPUT = "name the output of the job: what it printed"
 _ZSTD = _zstd()
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], _Text]], ...] = (
     (b"\x1f\x8b", lambda file: gzip.GzipFile(fileobj=file)),
@@ -256,9 +257,9 @@ def _refuse(head: bytes, name: str, unpacked: bool) -> None:
         offset = form.get("offset", 0)
         if head.startswith(form["magic"].encode("latin-1"), offset):
             what = f"{'contains' if unpacked and offset else 'is'} {form['name']}"
-            raise BusbarError(what, where=name, hint=form.get("hint", "").format(name))
+            raise BusbarError(what, where=name, hint=form.get("hint", _OUTPUT).format(name))
     # NUL bytes are left by UTF-16 and by logs that were rotated while a job wrote.
     text = head.replace(b"\0", b"")
     control = len(text) - len(text.translate(None, _CONTROL))
     if control > _BINARY_SHARE * len(text):
-        raise BusbarError("is a binary file", where=name, hint="name the output of a job")
+        raise BusbarError("is a binary file", where=name, hint=_OUTPUT)

@@ -129,7 +129,7 @@ def judge_reading(reading: Reading, expect: Expect) -> Judged:
     except BusbarError as missing:
         return without_band(reading, missing)
     if reading.value == 0 and reading.kind == "busbw" and reading.nbytes < LARGE_BYTES:
-        return without_band(reading, BusbarError("the tool prints no digit of so low a rate"))
+        return without_band(reading, NoExpectation("the tool prints no digit of so low a rate"))
     verdict = verdict_on(expectation, reading.value)
     why = expectation.sources[0] if expectation.floor and expectation.sources else ""
     return Judged(reading, verdict, expectation, expectation.limit, why)

@@ -20,7 +20,7 @@ from pathlib import Path
 from pkgutil import get_data
 
 from busbar.arguments import Parser, described, option
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, of_os
 from busbar.gate import site as sites
 from busbar.gate.findings import GateDocument
 from busbar.gate.memory import recall
@@ -147,7 +147,7 @@ def _report(args: argparse.Namespace, result: GateDocument, screen: Plain) -> No
         try:
             write_metrics(result, args.prometheus)
         except OSError as error:
-            _complain(f"{args.prometheus}: cannot be written: {error.strerror or error}")
+            _complain(str(of_os(error, "cannot be written", args.prometheus)))
         except BusbarError as error:
             _complain(str(error))
     if args.json:

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import BaseModel
@@ -40,14 +39,14 @@ def _value(error: Any) -> tuple[str, str]:
     if kind == "literal_error":
         choices = [choice.strip("'") for choice in _choices(context["expected"])]
         rule = f"must be {context['expected']}"
-        meant = _WORDS["meant"].get(str(value).lower())
-        close = [meant] if meant in choices else get_close_matches(str(value), choices, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else "choose one of these"
+        meant = _WORDS["meant"].get(str(value).lower(), str(value))
+        hint = suggestion(meant, choices, "choose one of these")
     elif kind == "string_pattern_mismatch":
         pattern = context["pattern"]
         rule = _WORDS["patterns"].get(pattern, f"must match {pattern}")
     elif kind in _WORDS["types"]:
-        rule = f"must be {_WORDS['types'][kind]}"
+        words = _WORDS["types"][kind]
+        rule, hint = f"must be {words}", _WORDS["hints"].get(words, f"write {words}")
         if kind == "string_type" and isinstance(value, int | float):
             hint = f'write it in quotes: "{value}"'
     elif kind in _WORDS["bounds"]:

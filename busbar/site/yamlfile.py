@@ -12,7 +12,7 @@ import yaml
 from pydantic import BaseModel, ValidationError
 
 from busbar.boundary import read_text
-from busbar.errors import BusbarError, several
+from busbar.errors import BusbarError, of_os, several
 from busbar.site.plain import explained
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -46,9 +46,11 @@ def load_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
             where=shown(path),
             hint="check the path; busbar site list prints the sites",
         ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise BusbarError(f"cannot be read: {reason}", where=shown(path)) from error
+    except OSError as error:
+        raise of_os(error, "cannot be read", shown(path)) from error
+    except UnicodeDecodeError as error:
+        what = f"cannot be read: {error}"
+        raise BusbarError(what, where=shown(path), hint="save it as UTF-8") from error
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)

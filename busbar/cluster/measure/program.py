@@ -165,7 +165,9 @@ def _compiled(environment: Environment, directory: Path) -> Path:
             timeout=_COMPILE_S,
         )
     except subprocess.TimeoutExpired as error:
-        raise BusbarError(f"compiling takes over {_COMPILE_S} s", where=str(_SOURCE)) from error
+        what = f"compiling takes over {_COMPILE_S} s"
+        hint = "see that this host is not busy, and that its disk answers"
+        raise BusbarError(what, where=str(_SOURCE), hint=hint) from error
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
         raise BusbarError(

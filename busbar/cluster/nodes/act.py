@@ -72,7 +72,7 @@ def _ran(
         return False
     try:
         if not _ONE_NODE.fullmatch(record.node):
-            raise BusbarError("is not the name of one node")
+            raise BusbarError("is not the name of one node", hint="correct its record")
         refuse_foreign_code(Path(words[0]))
         done = call(words, _COMMAND_S, given=json.dumps(to_json(record)) + "\n")
         error = done.stderr.strip()[-200:]

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.errors import BusbarError
-from busbar.expect import Question, expect
+from busbar.expect import NoExpectation, Question, expect
 from busbar.site import Site
 
 
@@ -54,4 +54,4 @@ def _question(site: Site, name: str | None) -> Question:
             gpu = min(nic.near_gpus, default=0)
             return Question(bench="osu_bw", nodes=2, src=gpu, dst=gpu)
     names = ", ".join(nic.name for nic in site.node.nics) or "none"
-    raise BusbarError(f"it has no NIC of that name (known: {names})")
+    raise NoExpectation(f"it has no NIC of that name (known: {names})")
