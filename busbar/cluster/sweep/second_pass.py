@@ -35,8 +35,9 @@ def pairs_of_suspects(
     """Yield each suspect with good nodes: of its leaf, not yet met and rarely used, if possible.
 
     ``leaf`` tells different kinds of nodes on one leaf apart: a slower partner would hide a fault.
-    A leaf with few good nodes for many suspects would need a round for each. Without good nodes
-    the suspects meet their earlier partners again.
+    A leaf with few good nodes for many suspects would need a round for each: they meet nodes of
+    other leaves, which shared uplinks may hide, and half as many of their own, good or not.
+    Without good nodes the suspects meet their earlier partners again.
     """
     known: dict[int, set[int]] = {one: set() for one in suspects}
     for a, b in met:
@@ -49,11 +50,15 @@ def pairs_of_suspects(
         by_leaf.setdefault(leaf[one], deque()).append(one)
     many = Counter(leaf[one] for one in suspects)
     by_leaf = {one: near for one, near in by_leaf.items() if many[one] <= _MOST_USED * len(near)}
+    crowds = grouped((leaf[one], one) for one in (*suspects, *good) if leaf[one] >= 0)
+    crowd = {one: deque(ends) for one, ends in crowds.items() if one not in by_leaf}
     everywhere = deque(good)
     done: set[frozenset[int]] = set()
     for suspect in suspects:
         near = by_leaf.get(leaf[suspect], deque()) if leaf[suspect] >= 0 else deque[int]()
         partners = _next(near, known[suspect], set(), PARTNERS)
+        theirs = crowd.get(leaf[suspect], deque())
+        partners += _next(theirs, set(), known[suspect] | {suspect}, PARTNERS // 2)
         partners += _next(everywhere, known[suspect], set(partners), PARTNERS - len(partners))
         for partner in partners or sorted(known[suspect])[:PARTNERS]:
             if frozenset((suspect, partner)) not in done:
