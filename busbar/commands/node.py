@@ -11,9 +11,8 @@ from typing import Any, get_args
 from busbar import site as sites
 from busbar.boundary import replace_file
 from busbar.check.surroundings import own
-from busbar.cluster.nodes.act import update
 from busbar.cluster.nodes.looks import look_of
-from busbar.cluster.nodes.record import NodeRecord, NodesDocument, load
+from busbar.cluster.nodes.record import NodeRecord, NodesDocument, load, update
 from busbar.commands.cluster_options import output_of, tell
 from busbar.commands.declare import command, show
 from busbar.errors import BusbarError, file_error

@@ -17,7 +17,7 @@ from busbar.data import to_install
 from busbar.delivery import programs
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, LANES, Choice
 from busbar.delivery.environment import Environment
-from busbar.delivery.locked import lock_of, locked_versions, packages
+from busbar.delivery.programs import lock_of, locked_versions, packages
 from busbar.engine.tool import tools
 from busbar.errors import BusbarError
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS, Delivery, Stack

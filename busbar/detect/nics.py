@@ -14,8 +14,8 @@ from busbar.detect.nvidia import near_gpus
 from busbar.detect.pci import Place, nearest
 from busbar.detect.reader import Reader
 from busbar.parse import numbers
-from busbar.parse.machine import fi_info, ibstat
 from busbar.parse.machine.nvidia_smi import Topology
+from busbar.parse.machine.ports import parse_fi_info, parse_ibstat, parse_rate
 from busbar.site.family import LinkClass
 
 PROVIDERS = {"efa": "efa", "slingshot": "cxi", "ib": "verbs", "roce": "verbs", "eth": "tcp"}
@@ -88,13 +88,13 @@ def nics(
 
 
 def _libfabric(reader: Reader) -> list[_NetworkPort]:
-    endpoints = reader.read("fi_info", fi_info.parse_fi_info) or ()
+    endpoints = reader.read("fi_info", parse_fi_info) or ()
     ports: dict[str, _NetworkPort] = {}
     for endpoint in endpoints:
         kind = _KINDS.get(endpoint.provider.split(";")[0])
         if kind and endpoint.type == "FI_EP_RDM":
             device = endpoint.domain.removesuffix("-rdm")
-            rate = reader.read(f"rate {device}", ibstat.parse_rate)
+            rate = reader.read(f"rate {device}", parse_rate)
             rate = rate or (0 if kind == "efa" else _SLINGSHOT_GBIT)
             ports[device] = _NetworkPort(device, kind, rate)
     return list(ports.values())
@@ -103,7 +103,7 @@ def _libfabric(reader: Reader) -> list[_NetworkPort]:
 def _verbs(reader: Reader) -> list[_NetworkPort]:
     listed = [
         _NetworkPort(port.device, "roce" if port.ethernet else "ib", port.gbit_per_s)
-        for port in reader.read("ibstat", ibstat.parse_ibstat) or ()
+        for port in reader.read("ibstat", parse_ibstat) or ()
         if port.active
     ]
     if listed:
@@ -111,7 +111,7 @@ def _verbs(reader: Reader) -> list[_NetworkPort]:
     kinds = {"Ethernet": "roce", "InfiniBand": "ib", "Unspecified": "efa"}
     for name in reader.outputs.text:
         kind, _, port = name.partition(" ")
-        rate = reader.read(name, ibstat.parse_rate) if kind == "rate" else None
+        rate = reader.read(name, parse_rate) if kind == "rate" else None
         layer = kinds.get(reader.outputs.text.get(f"layer {port}", "").strip())
         if rate and layer:
             listed.append(_NetworkPort(port.partition("/")[0], layer, rate))

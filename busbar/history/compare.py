@@ -11,8 +11,7 @@ import numpy as np
 
 from busbar.document import in_json, written
 from busbar.errors import BusbarError, suggestion, value_error
-from busbar.history.interval import Ratio, ratio_of
-from busbar.history.model import HistoryKey
+from busbar.history.model import HistoryKey, Ratio, ratio_of
 from busbar.history.statistic import Array
 from busbar.history.store import HistoryStore
 from busbar.units import seconds

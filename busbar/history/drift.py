@@ -32,8 +32,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 
-from busbar.history.interval import ratio_of
-from busbar.history.model import Change, NightSeries
+from busbar.history.model import Change, NightSeries, ratio_of
 from busbar.history.statistic import LEAST, NORMAL, SERIES, UNKNOWN, Array, Noise
 from busbar.words import grouped
 

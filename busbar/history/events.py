@@ -18,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from busbar.history.drift import drifts_of
-from busbar.history.interval import ratio_of
-from busbar.history.model import Change, Difference, Event, HistoryKey, NightSeries
+from busbar.history.model import Change, Difference, Event, HistoryKey, NightSeries, ratio_of
 from busbar.history.read import DAY_S
 from busbar.history.statistic import BASELINE, SERIES, UNKNOWN, Array, Noise, common_noise, scan
 from busbar.robust import DEVIATION

@@ -11,8 +11,7 @@ from busbar.check.snapshot import Snapshot
 from busbar.engine.reading import Cause
 from busbar.engine.results import Outcome, Result
 from busbar.history.record import metric_of
-from busbar.report.bars import BarPicture, bar
-from busbar.report.curve import CurvePicture, curve
+from busbar.report.curve import BarPicture, CurvePicture, bar, curve
 from busbar.report.failures import repeat
 from busbar.report.headline import of_reading
 from busbar.report.matrix import MatrixPicture, matrix

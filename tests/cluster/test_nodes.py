@@ -12,9 +12,8 @@ import pytest
 
 from busbar.check.document import document_of
 from busbar.cli import main
-from busbar.cluster.nodes.act import update
 from busbar.cluster.nodes.looks import look_of
-from busbar.cluster.nodes.record import NodesDocument, took, updated
+from busbar.cluster.nodes.record import NodesDocument, took, update, updated
 from busbar.cluster.sweep.document import GoneNode, RunAccusation, SweepRun
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result

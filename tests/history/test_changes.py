@@ -20,8 +20,7 @@ import pytest
 
 from busbar.commands import history_show as show
 from busbar.history.events import Changes, changes_of, differences, find_events
-from busbar.history.interval import Ratio, ratio_of
-from busbar.history.model import Change, HistoryKey, NightSeries
+from busbar.history.model import Change, HistoryKey, NightSeries, Ratio, ratio_of
 from busbar.history.statistic import Array, Noise, common_noise, scan
 from tests.cases import cases
 from tests.said import Command

@@ -18,8 +18,7 @@ from busbar.check.snapshot import read
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
 from busbar.history.importing import parse_lines
-from busbar.history.interval import Ratio
-from busbar.history.model import Change, HistoryBounds, HistoryKey, NightSeries
+from busbar.history.model import Change, HistoryBounds, HistoryKey, NightSeries, Ratio
 from busbar.history.read import history, read_series
 from busbar.history.record import flat, metric_of
 from busbar.history.reframe import bounds

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 
 from busbar.history.drift import drifts_of
 from busbar.history.events import changes_of
-from busbar.history.interval import ratio_of
-from busbar.history.model import HistoryKey, NightSeries
+from busbar.history.model import HistoryKey, NightSeries, ratio_of
 from busbar.history.statistic import Array, Noise, common_noise, scan
 
 FIGURES = Path(__file__).parents[1] / "golden" / "statistics.json"

@@ -22,7 +22,8 @@ import pytest
 
 from busbar.engine.reading import Cause
 from busbar.job.judge import judge
-from busbar.job.node import amdgpu, network, recorder
+from busbar.job.node import amdgpu, network
+from busbar.job.node.process import dumps
 from busbar.job.sample import GpuState
 from tests.cases import cases
 from tests.explain.test_documents import recorded as dumped
@@ -308,7 +309,7 @@ def test_root_writes_to_no_pipe_of_another_user_than_the_rank(tmp_path: Path) ->
         assert rank.stdout.readline()
         assert os.stat(f"/proc/{rank.pid}").st_uid == 0
         for _ in range(2):
-            recorder.dumps([(rank.pid, str(pipe), str(tmp_path / "dump"))], 0.2)
+            dumps([(rank.pid, str(pipe), str(tmp_path / "dump"))], 0.2)
             asked = bool(select.select([reader], [], [], 0)[0]) and os.read(reader, 9)
             assert bool(asked) == (pipe.stat().st_uid != 0)
             os.chown(pipe, 65534, 65534)
@@ -333,7 +334,7 @@ def test_hostile_pipes_and_dumps(kind: str, tmp_path: Path) -> None:
     if kind == "pickle":
         answer.start()
     begin = time.monotonic()
-    assert recorder.dumps([(os.getpid(), str(pipe), str(path))], 1.0) == {}
+    assert dumps([(os.getpid(), str(pipe), str(path))], 1.0) == {}
     assert time.monotonic() - begin < 3
     assert victim.read_text() == ""
     if reader >= 0:

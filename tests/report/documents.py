@@ -14,8 +14,15 @@ from busbar.check.snapshot import Snapshot, of_document
 from busbar.document import parse_document
 from busbar.engine.check_document import CheckDocument
 from busbar.engine.results import Result
-from busbar.history.interval import Ratio
-from busbar.history.model import Change, Difference, Event, HistoryBounds, HistoryKey, NightSeries
+from busbar.history.model import (
+    Change,
+    Difference,
+    Event,
+    HistoryBounds,
+    HistoryKey,
+    NightSeries,
+    Ratio,
+)
 from busbar.verdict import Verdict
 
 DAY = 86400.0

@@ -13,7 +13,7 @@ from busbar import site as sites
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment, Image, PartitionFacts
 from busbar.delivery.environments import spack_view
-from busbar.delivery.locked import lock_of, locked_versions, packages
+from busbar.delivery.programs import lock_of, locked_versions, packages
 from busbar.delivery.reframe import configuration, load, write
 from busbar.errors import BusbarError
 from busbar.preflight.model import (

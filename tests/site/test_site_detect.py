@@ -21,7 +21,7 @@ from busbar.detect.gather import Outputs, gather
 from busbar.detect.machine import compose, match, recorded
 from busbar.detect.write import REFRAME_FILE
 from busbar.expect.lint import lint
-from busbar.parse.machine import amd_smi, fi_info, hwloc, ibstat, nvidia_smi, rocm_smi
+from busbar.parse.machine import amd_smi, hwloc, nvidia_smi, ports, rocm_smi
 from busbar.slurm.nodes import parse_hardware
 from tests.cases import cases
 from tests.said import Command
@@ -304,9 +304,9 @@ def test_detected_sites_lint(tmp_path: Path) -> None:
         (rocm_smi.parse_topology, '{"card9876543": {"GFX Version": "gfx942"}}'),
         (hwloc.parse_machine, "<topology/>"),
         (hwloc.parse_machine, "<a/>"),
-        (ibstat.parse_ibstat, "CA 'x'\n\tPort 1:\n\t\tState: Active\n"),
-        (ibstat.parse_rate, "fast"),
-        (fi_info.parse_fi_info, "fabric: efa"),
+        (ports.parse_ibstat, "CA 'x'\n\tPort 1:\n\t\tState: Active\n"),
+        (ports.parse_rate, "fast"),
+        (ports.parse_fi_info, "fabric: efa"),
         (parse_hardware, "NodeName=a State=IDLE"),
     ],
 )

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: MIT
-"""The record of a node: what speaks against it, since when, what was done, and what comes next."""
+"""The record of a node: what speaks against it, what was done, and what the site runs next."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from busbar.boundary import replace_file, slurm_reason
+from busbar.boundary import refuse_foreign_code, replace_file, slurm_reason
 from busbar.document import read_document, to_json
-from busbar.errors import file_error
-from busbar.site.gate import NodeAction, NodePolicy, NodeSource
+from busbar.errors import BusbarError, file_error
+from busbar.history.model import iso
+from busbar.program import call
+from busbar.site.gate import NodeAction, NodeCommand, NodePolicy, NodeSource
+from busbar.slurm.client import Slurm
 from busbar.slurm.hostlist import natural
 from busbar.slurm.nodes import Node
 
@@ -189,3 +194,65 @@ def _next(record: NodeRecord, node: Node | None, policy: NodePolicy) -> NodeActi
     if first is None:
         return "retest" if "drain" in wanted else wanted[0]
     return next((one for one in _REPAIRS[first:] if one not in done), "ticket")
+
+
+_COMMAND_S = 60
+_ONE_NODE = re.compile(r"(?!all$)\w[\w.-]*", re.ASCII | re.IGNORECASE)
+"""``scontrol`` takes other names for lists, and ALL for every node."""
+
+
+def update(
+    directory: Path,
+    looks: Sequence[NodeLook],
+    policy: NodePolicy,
+    tell: Callable[[str], None],
+    done: Mapping[str, NodeAction | None],
+) -> NodesDocument:
+    """Add looks, and what was done to nodes, to the records of a directory of nights.
+
+    Runs the commands of the site for what has changed. Raises ``BusbarError`` for a file that
+    cannot be read or written.
+    """
+    time = iso(datetime.now(UTC).timestamp())
+    before = load(directory)
+    noted = tuple(
+        took(each, action, time, "busbar node --took") if (action := done.get(each.node)) else each
+        for each in before.nodes
+    )
+    slurm = {each.name: each for each in Slurm().nodes("")}
+    after = updated(NodesDocument(nodes=noted), looks, slurm, policy)
+    known = {each.node: (each.state, each.next) for each in before.nodes}
+    found = []
+    for each in after.nodes:
+        earlier = known.get(each.node, ("healthy", ""))
+        if earlier != (each.state, each.next):
+            _ran("changed", each, policy, tell)
+        if each.next and each.next != earlier[1] and _ran(each.next, each, policy, tell):
+            each = took(each, each.next, time, policy.commands[each.next][0])  # noqa: PLW2901
+        found.append(each)
+    document = NodesDocument(nodes=tuple(found))
+    save(directory, document)
+    return document
+
+
+def _ran(
+    name: NodeCommand, record: NodeRecord, policy: NodePolicy, tell: Callable[[str], None]
+) -> bool:
+    """Run the command of the site for an action, if it has one; return whether it succeeded."""
+    words = [
+        word.replace("{node}", record.node).replace("{reason}", record.reason)
+        for word in policy.commands.get(name, ())
+    ]
+    if not words:
+        return False
+    try:
+        if not _ONE_NODE.fullmatch(record.node):
+            raise BusbarError("is not the name of one node", hint="correct its record")
+        refuse_foreign_code(Path(words[0]))
+        done = call(words, _COMMAND_S, given=json.dumps(to_json(record)) + "\n")
+        error = done.stderr.strip()[-200:]
+        problem = f"exit status {done.returncode}: {error}" if done.returncode else ""
+    except (BusbarError, OSError) as refusal:
+        problem = str(refusal)
+    tell(f"{record.node}: {name}: {problem or f'ran {words[0]}'}")
+    return not problem

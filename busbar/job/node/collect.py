@@ -24,7 +24,7 @@ from typing import Any
 
 from busbar.gate import kernel_log
 from busbar.gate.bounded import Task, finish
-from busbar.job.node import amdgpu, network, nvml, process, recorder
+from busbar.job.node import amdgpu, network, nvml, process
 from busbar.job.node.process import probe, text_in
 
 _LOOK_S = 0.5
@@ -109,7 +109,7 @@ class Look:
         ends = [self.times[0], self.times[-1]]
         rows = [(p, row) for p, row in known.items() if row["pipe"] and asked["recorder"]]
         ranks = [(p, f"{row['pipe']}{row['rank']}.pipe", row["dump"]) for p, row in rows]
-        self.recorders = [0] * bool(ranks), lambda _: recorder.dumps(ranks, _WAIT_S), 2 * _WAIT_S
+        self.recorders = [0] * bool(ranks), lambda _: process.dumps(ranks, _WAIT_S), 2 * _WAIT_S
         self.probes: dict[str, Task[Any]] = {
             "files": probe(known, process.descriptors),
             "maps": probe(known, process.maps_of),
