@@ -17,8 +17,9 @@ import os
 import re
 import subprocess
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -59,6 +60,8 @@ megabytes of any text take less than a tenth of a second."""
 _IN_LINE = re.compile(rf"\n\[ *(?P<s>\d+\.\d+)\] {_BEGINS}")
 _MOST_RECORDS = 5000
 """Records looked at, from the end of the log, that may be a new error. Before more, it is lost."""
+_PART, _MOST_LEFT_OUT = 1 << 20, 8
+"""What is searched at once, and how many begins of known errors are taken out of it before."""
 _VENDORS: dict[ErrorKind, int] = {"xid": 0x10DE, "sxid": 0x10DE, "amdgpu": 0x1002}
 JOB_FAULT = re.compile(r"page fault|ring \S+ timeout|GPU reset begin")
 _MOST_TEXT = 160
@@ -153,8 +156,7 @@ def parse(text: str) -> KernelLog:
     # Lines after the first of a record begin with a blank: what the kernel knows of the device.
     text = text.replace("\n ", "\0 ")
     errors, cut_s = _last_of_each(text, _IN_RECORD)
-    records = [record for record in text.split("\n") if record[:1].isdecimal()]
-    return KernelLog(errors, _lost_until(records) if cut_s is None else cut_s)
+    return KernelLog(errors, _lost_until(text) if cut_s is None else cut_s)
 
 
 def _last_of_each(
@@ -167,7 +169,7 @@ def _last_of_each(
     errors: dict[object, KernelError] = {}
     known: set[str] = set()
     left, oldest_s = _MOST_RECORDS, None
-    for found in reversed([*begins.finditer("\n" + text)]):
+    for found in _from_the_end(text, begins, known):
         if found["begin"] in known:
             continue
         if not left:
@@ -184,12 +186,29 @@ def _last_of_each(
     return (*reversed(errors.values()),), None
 
 
+def _from_the_end(text: str, begins: re.Pattern[str], known: Set[str]) -> Iterator[re.Match[str]]:
+    """Yield the records that may be an error, the last first; of many ``known`` ones not all."""
+    end = len(text)
+    while end > 0:
+        start = text.rfind("\n", 0, max(end - _PART, 0))
+        part = "\n" + text[start + 1 : end]
+        for begin in islice(known, _MOST_LEFT_OUT):
+            part = part.replace(begin, "\0")
+        yield from reversed([*begins.finditer(part)])
+        end = start
+
+
 def _seconds(head: re.Match[str]) -> float:
     values = head.groupdict()
     return numbers.count(values["us"]) / 1e6 if "us" in values else numbers.real(head["s"]) or 0.0
 
 
-def _lost_until(records: Sequence[str]) -> float | None:
+def _lost_until(text: str) -> float | None:
+    last = _HEAD.match(text, text.rfind("\n", 0, -1) + 1)
+    if last and numbers.count(last["number"]) + 1 == text.count("\n"):
+        return None
+    records = [record for record in text.split("\n") if record[:1].isdecimal()]
+
     def missing(index: int) -> int:
         head = _HEAD.match(records[index])
         return (numbers.count(head["number"]) if head else 0) - index
