@@ -81,8 +81,9 @@ def judge(manifest: Manifest) -> LockVerdict:
 
 def stack(manifest: Manifest) -> str:
     """Return the stack of a manifest, from the family scope that it includes."""
+    included = {path.name for path in manifest.scopes}
     for name in PINS["stacks"]:
-        if manifest.includes(name):
+        if name in included:
             return name
     raise BusbarError(
         "does not include a stack",

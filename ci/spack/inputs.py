@@ -10,9 +10,8 @@ from __future__ import annotations
 import ast
 import hashlib
 import json
-import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -58,7 +57,7 @@ def current(manifest: Manifest, lock: Lock) -> LockInputs:
     for package in sorted({node.name for node in lock.nodes.values()}):
         own = _sources_of(manifest, package)
         files |= {path: _text(path) for path in own}
-        files |= {path: _text(path, hide_sums=bool(own)) for path in _recipe_of(manifest, package)}
+        files |= {path: _text(path, own) for path in _recipe_of(manifest, package)}
     for repository in manifest.repositories.values():
         file = repository / _REPOSITORY
         files |= {file: _configured(load_yaml(file)[1])} if file.is_file() else {}
@@ -73,7 +72,7 @@ def current(manifest: Manifest, lock: Lock) -> LockInputs:
         files |= {path: _configured({"when": when, **raw})} if when else {}
     if shared(manifest.path.parent):
         files[root / TABLE] = files.pop(manifest.path.resolve())
-    names = {_shown(path, root): digest for path, digest in files.items()}
+    names = {shown(path, root): digest for path, digest in files.items()}
     return LockInputs(lock.digest, dict(sorted(names.items())))
 
 
@@ -99,10 +98,14 @@ def recorded(manifest: Manifest) -> LockInputs | None:
     path, name = _place(manifest)
     kinds = (OSError, *DAMAGED)
     with value_error("cannot be read ({kind}: {})", path, "run `make spack-lock`", kinds):
-        data = load_json(read_text(path, _MOST_BYTES)) if path.exists() else {}
+        data = _records(path)
         if not (data := data.get(name) if name else data):
             return None
         return LockInputs(str(data["lock"]), dict(data["inputs"]), data.get("machine") is True)
+
+
+def _records(path: Path) -> Any:
+    return load_json(read_text(path, _MOST_BYTES)) if path.exists() else {}
 
 
 def write(manifest: Manifest, lock: Lock, *, solved: bool = True, machine: bool = False) -> None:
@@ -112,28 +115,43 @@ def write(manifest: Manifest, lock: Lock, *, solved: bool = True, machine: bool 
     another input has changed since the lock was solved.
     """
     record = current(manifest, lock)
-    old = recorded(manifest)
-    if old and not solved:
-        sources = (path for package in _SOURCES for path in _sources_of(manifest, package))
-        own = {_shown(path, manifest.root) for path in sources}
-        if others := [name for name in changed(manifest, lock, old) if name not in own]:
-            raise BusbarError(
-                f"{', '.join(others)} changed since the lock was solved",
-                where=str(manifest.lock),
-                hint="run `make spack-lock`",
-            )
-        machine = old.machine
+    if old := recorded(manifest):
+        _refuse_unsolved(manifest, lock, old, solved=solved)
+    machine = machine or bool(old and old.machine and not solved)
     kind = {"machine": True} if machine else {}
     data: dict[str, Any] = {"lock": record.lock, **kind, "inputs": record.inputs}
     path, name = _place(manifest)
     if name:
-        records = load_json(read_text(path, _MOST_BYTES)) if path.exists() else {}
-        records[name] = data
+        records = {**_records(path), name: data}
         data = {key: records[key] for key in sorted(records.keys() & environments(path.parent))}
     path.write_text(f"{json.dumps(data, indent=1)}\n")
 
 
-def _shown(path: Path, root: Path) -> str:
+def _refuse_unsolved(manifest: Manifest, lock: Lock, old: LockInputs, *, solved: bool) -> None:
+    """Raise ``BusbarError`` for inputs that a lock was not solved with: a solve writes it anew."""
+    others = changed(manifest, lock, old)
+    if solved:
+        others = [each for each in others if _time(manifest.root / each) > _time(lock.path)]
+    else:
+        sources = (path for package in _SOURCES for path in _sources_of(manifest, package))
+        own = {shown(path, manifest.root) for path in sources}
+        others = [each for each in others if each not in own]
+    if others:
+        raise BusbarError(
+            f"{', '.join(others)} changed since the lock was solved",
+            where=str(lock.path),
+            hint="run `make spack-lock`",
+        )
+
+
+def _time(path: Path) -> int:
+    """Return when a file was last written, or the directory from which it was removed."""
+    found = next(each for each in (path, *path.parents) if each.exists())
+    return found.stat().st_mtime_ns
+
+
+def shown(path: Path, root: Path) -> str:
+    """Return a path from a directory on, if it is below it."""
     return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
 
 
@@ -194,16 +212,19 @@ def _is_text(part: object) -> bool:
     match part:
         case ast.keyword(arg="msg" | "description"):
             return True
-        case ast.Expr(
-            value=ast.Constant() | ast.Call(func=ast.Name(id="license" | "maintainers"))
+        case (
+            ast.Expr(value=ast.Constant() | ast.Call(func=ast.Name(id="license" | "maintainers")))
+            | ast.Assign(targets=[ast.Name(id="homepage")])
         ):
             return True
     return False
 
 
 def _sources_of(manifest: Manifest, package: str) -> list[Path]:
-    """Return the sources of a package that is built from this repository."""
-    return [file for each in _SOURCES.get(package, ()) for file in manifest.root.glob(each)]
+    """Return the sources of a package that is built from this repository: what the first names."""
+    found = [file for each in _SOURCES.get(package, ()) for file in manifest.root.glob(each)]
+    named = found[0].read_text() if found else ""
+    return [file for file in found if f'"{file.name}"' in named]
 
 
 def _configured(data: Any) -> str:
@@ -239,10 +260,11 @@ def assigned(path: Path) -> dict[str, str]:
     return {name: value for name, _, value in (line.partition("=") for line in lines)}
 
 
-def _text(path: Path, *, hide_sums: bool = False) -> str:
+def _text(path: Path, sources: Iterable[Path] = ()) -> str:
+    """Return the digest of what a file says, without the right sums of sources in a recipe."""
     text = path.read_bytes()
     if path.suffix == ".py":
         text = _meaning(text, path)
-    if hide_sums:  # those of the sources, which are inputs themselves
-        text = re.sub(rb"'[0-9a-f]{64}'", b"''", text)
+    for source in sources:  # they are inputs themselves
+        text = text.replace(hashlib.sha256(source.read_bytes()).hexdigest().encode(), b"")
     return hashlib.sha256(text).hexdigest()

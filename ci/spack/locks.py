@@ -89,7 +89,7 @@ def _facts(node: LockedPackage) -> dict[str, Any]:
 def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
     """Return environments by name: by theirs, by a site that has them, by directory; else all."""
     table = stacks.environments(ROOT)
-    every = {_name(path.parent): path.parent for path in ROOT.glob(f"**/{FILE}")}
+    every = {inputs.shown(path.parent, ROOT): path.parent for path in ROOT.glob(f"**/{FILE}")}
     # A derived lock need not be there; a lock without a line in the table must be named.
     solved = {name for name, each in table.items() if each.system == systems.BASE}
     chosen_all = sorted(every.keys() | solved)
@@ -112,11 +112,7 @@ def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
                 where=str(ROOT),
                 hint=suggestion(name, [*every, *sites.names()]),
             )
-    return {_name(each): manifest.load(each / MANIFEST) for each in directories}
-
-
-def _name(path: Path) -> str:
-    return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
+    return {inputs.shown(each, ROOT): manifest.load(each / MANIFEST) for each in directories}
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -163,30 +159,33 @@ def _diff(args: argparse.Namespace) -> int:
     return int(bool(lines))
 
 
+_ACTIONS = {
+    "check": (_check, "check locks against manifests, pins and portability"),
+    "record": (_record, "write what determined a lock that was made just now"),
+    "manifests": (_manifests, "write manifests, and print the names"),
+    "pins": (_pins, "print what is behind or vulnerable, by lane"),
+    "diff": (_diff, "print the differences of two locks, by package"),
+}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Return 0 without a finding or difference, 1 with one, 2 for invalid input."""
     parser = argparse.ArgumentParser(description=__doc__)
     actions = parser.add_subparsers(required=True, metavar="ACTION")
-    one = actions.add_parser("check", help="check locks against manifests, pins and portability")
-    one.add_argument("names", nargs="*", metavar="NAME", help="environment, its directory or site")
-    one.set_defaults(run=_check)
-    one = actions.add_parser("record", help="write what determined a lock that was made just now")
-    one.add_argument("names", nargs="+", metavar="NAME", help="environment, its directory or site")
-    one.add_argument("--sources", action="store_true", help="only those of gpu_aware changed")
-    one.add_argument("--machine", action="store_true", help="this machine made it for itself")
-    one.set_defaults(run=_record)
-    one = actions.add_parser("manifests", help="write manifests, and print the names")
-    one.add_argument("names", nargs="*", metavar="NAME", help="environment or its directory")
-    one.add_argument("--solved", action="store_true", default=None, help="only with solved locks")
-    one.add_argument("--derived", action="store_false", dest="solved", help="only the others")
-    one.set_defaults(run=_manifests)
-    one = actions.add_parser("pins", help="print what is behind or vulnerable, by lane")
-    one.add_argument("names", nargs="*", metavar="NAME", help="environment, its directory or site")
-    one.set_defaults(run=_pins)
-    one = actions.add_parser("diff", help="print the differences of two locks, by package")
-    one.add_argument("old", type=Path, metavar="OLD", help="a spack.lock")
-    one.add_argument("new", type=Path, metavar="NEW", help="the spack.lock to compare with it")
-    one.set_defaults(run=_diff)
+    made = {}
+    for name, (run, about) in _ACTIONS.items():
+        made[name] = one = actions.add_parser(name, help=about)
+        one.set_defaults(run=run)
+        if run is not _diff:
+            count = "+" if run is _record else "*"
+            one.add_argument("names", nargs=count, metavar="NAME", help="environment or site")
+    made["record"].add_argument("--sources", action="store_true", help="only gpu_aware changed")
+    made["record"].add_argument("--machine", action="store_true", help="of this machine only")
+    solved = made["manifests"].add_mutually_exclusive_group()
+    solved.add_argument("--solved", action="store_true", default=None, help="solved locks only")
+    solved.add_argument("--derived", action="store_false", dest="solved", help="derived ones only")
+    made["diff"].add_argument("old", type=Path, metavar="OLD", help="a spack.lock")
+    made["diff"].add_argument("new", type=Path, metavar="NEW", help="compared with it")
     args = parser.parse_args(arguments)
     try:
         return int(args.run(args))

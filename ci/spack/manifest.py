@@ -13,7 +13,7 @@ from busbar import data
 from busbar.errors import BusbarError
 from busbar.site import systems
 from busbar.site.stacks import provide
-from busbar.site.yamlfile import load_yaml
+from busbar.site.yamlfile import Document
 from busbar.spack import FILE
 
 _FAMILIES = "site/_families"
@@ -57,10 +57,6 @@ class Manifest:
             (path for path in self.scopes if path.parent.name == systems.SCOPES.name), None
         )
 
-    def includes(self, scope: str) -> bool:
-        """Return whether it includes a family's scope of that name."""
-        return any(path.name == scope for path in self.scopes)
-
 
 def load(path: Path) -> Manifest:
     """Read a manifest and its scopes; raise ``BusbarError`` for an invalid file.
@@ -68,7 +64,8 @@ def load(path: Path) -> Manifest:
     That of a shared environment is first written as the table has it.
     """
     provide(path.parent)
-    top = _mapping(path)
+    read = cache(lambda file: Document(file).data)
+    top = read(path)
     body = top.get("spack")
     if not isinstance(body, dict):
         raise BusbarError(
@@ -77,7 +74,6 @@ def load(path: Path) -> Manifest:
     # `include::` replaces instead of adding; YAML reads it as the key "include:".
     hides = "include:" in body
     entries = _part(body, "include:" if hides else "include", list, str(path))
-    read = cache(_mapping)
     scopes = tuple(_scopes(path, entries, read))
     files = {path.resolve(): top} | {file: read(file) for s in scopes for file in _files(s)}
     sections = [(_plain(each.get("spack", each)), file) for file, each in files.items()]
@@ -153,12 +149,3 @@ def _for_all(sections: list[tuple[dict[str, Any], Path]], key: str) -> list[str]
         preferred = _part(packages, "all", dict, f"{origin}: packages")
         found += map(str, _part(preferred, key, list, f"{origin}: packages.all"))
     return found
-
-
-def _mapping(path: Path) -> dict[str, Any]:
-    _, data = load_yaml(path)
-    if not isinstance(data, dict):
-        raise BusbarError(
-            "must be a mapping", where=str(path), hint="see site/_stacks/host/spack.yaml"
-        )
-    return data
