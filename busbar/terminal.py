@@ -23,16 +23,6 @@ from busbar.boundary import one_line, visible
 from busbar.plain import GAP, Column, Part, Plain
 from busbar.verdict import STYLES, Verdict
 
-__all__ = [
-    "Bar",
-    "Column",
-    "Part",
-    "Terminal",
-    "Text",
-    "stderr",
-    "stdout",
-]
-
 _SHORTEST = 8
 """Cells that a shortened column keeps."""
 

@@ -25,10 +25,11 @@ from busbar.engine.judge import judge
 from busbar.engine.launch import BenchLaunch, powers
 from busbar.engine.results import Outcome, Result
 from busbar.engine.run import Run
+from busbar.plain import Column
 from busbar.report.page import page_of
 from busbar.report.sections import Frame
 from busbar.report.terminal import print_run
-from busbar.terminal import Column, Terminal
+from busbar.terminal import Terminal
 from busbar.verdict import Verdict, combined
 from tests.cases import cases
 

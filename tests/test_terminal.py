@@ -21,8 +21,9 @@ from busbar import cli
 from busbar.boundary import one_line, visible
 from busbar.engine.reading import Cause, Evidence, Note
 from busbar.engine.results import Outcome, Result
+from busbar.plain import Column
 from busbar.report.terminal import print_verdicts
-from busbar.terminal import Column, Terminal
+from busbar.terminal import Terminal
 from busbar.verdict import Verdict
 from tests.cases import cases, some
 from tests.files import syntax

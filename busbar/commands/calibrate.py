@@ -14,9 +14,10 @@ from busbar.commands.declare import command, show
 from busbar.document import read_document
 from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError, value_error
+from busbar.plain import Column, Part
 from busbar.site.calibration import load, write
 from busbar.site.load import ships
-from busbar.terminal import Column, Part, stdout
+from busbar.terminal import stdout
 
 EXIT_REFUSED = 1
 

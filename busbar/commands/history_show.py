@@ -11,9 +11,10 @@ from busbar.history.importing import Imports
 from busbar.history.model import Change, HistoryShow, iso
 from busbar.history.statistic import SHORTEST, WINDOWS
 from busbar.history.store import HistoryList
+from busbar.plain import Column, Part
 from busbar.report.headline import of_news
 from busbar.report.news import news
-from busbar.terminal import Column, Part, stdout
+from busbar.terminal import stdout
 from busbar.verdict import Verdict
 from busbar.words import counted, names_text
 

@@ -11,11 +11,12 @@ from typing import Any
 
 from busbar import site as sites
 from busbar.commands.declare import command, show
+from busbar.plain import Column
 from busbar.preflight.host import gather
 from busbar.preflight.lines import OF_HOST, examine
 from busbar.preflight.model import PreflightReport, Status
 from busbar.preflight.plan import Contents, make_plan
-from busbar.terminal import Column, stdout
+from busbar.terminal import stdout
 
 _COLOR = {Status.READY: "green", Status.SLOW: "yellow", Status.BROKEN: "red"}
 

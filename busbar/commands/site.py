@@ -25,12 +25,13 @@ from busbar.detect.write import facts, write, write_like
 from busbar.document import to_json, written
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
+from busbar.plain import Column, Part
 from busbar.site.delivery import DeliveryKind, Stack
 from busbar.site.family import Variable
 from busbar.site.load import find
 from busbar.site.stacks import find_environment, provide, shared
 from busbar.site.tuning import lanes, profiles, refuse_unknown
-from busbar.terminal import Column, Part, stderr, stdout
+from busbar.terminal import stderr, stdout
 from busbar.words import counted, grouped
 
 EXIT_FINDINGS = 1

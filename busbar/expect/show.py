@@ -9,8 +9,9 @@ from typing import Literal
 
 from busbar.document import in_json, written
 from busbar.expect.expectation import Expectation, NoExpectation
+from busbar.plain import Column
 from busbar.site.model import Proof, Site
-from busbar.terminal import Column, Terminal
+from busbar.terminal import Terminal
 from busbar.units import format_bytes
 
 _OUTSIDE = "outside-known-range: no such run was measured; a reading below the band is unjudged"

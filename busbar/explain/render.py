@@ -10,8 +10,9 @@ from busbar.engine.reading import Cause, Evidence, Note, Reading
 from busbar.engine.verdicts import Judged, common_end, shortfall
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.timeline import Position
+from busbar.plain import Column, Part
 from busbar.redact import redact
-from busbar.terminal import Column, Part, Terminal
+from busbar.terminal import Terminal
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
 from busbar.words import counted, names_text

@@ -124,40 +124,32 @@ def between_gpus(
             emit(CopyReading("D D", first, second, note=note))
             continue
         with _held(lock):
-            pair = _Pair(first, first_gpu, second, second_gpu)
-            emit(_pair(engine, pair, memory, (sent, back), nbytes))
-
-
-@dataclass(frozen=True)
-class _Pair:
-    """Two GPUs, by their numbers in the site and in the library."""
-
-    first: int
-    first_gpu: int
-    second: int
-    second_gpu: int
+            ends = (first, first_gpu), (second, second_gpu)
+            emit(_pair(engine, ends, memory, (sent, back), nbytes))
 
 
 def _pair(
     engine: GpuEngine,
-    pair: _Pair,
+    ends: tuple[tuple[int, int], tuple[int, int]],
     memory: dict[int, tuple[Address, Address]],
     host: tuple[Address, Address],
     nbytes: int,
 ) -> CopyReading:
-    source, target = memory[pair.first][0], memory[pair.second][1]
+    """Copy from a GPU to another; ``ends`` are their numbers in the site and in the library."""
+    (first, first_gpu), (second, second_gpu) = ends
+    source, target = memory[first][0], memory[second][1]
     sent, back = host
-    engine.use(pair.second_gpu)
-    engine.peers(pair.second_gpu, pair.first_gpu)
+    engine.use(second_gpu)
+    engine.peers(second_gpu, first_gpu)
     engine.fill(target, 0, nbytes)
-    engine.use(pair.first_gpu)
-    direct = engine.peers(pair.first_gpu, pair.second_gpu)
-    copy = engine.to_peer(target, pair.second_gpu, source, pair.first_gpu, nbytes)
+    engine.use(first_gpu)
+    direct = engine.peers(first_gpu, second_gpu)
+    copy = engine.to_peer(target, second_gpu, source, first_gpu, nbytes)
     rate = _reading(engine, copy, nbytes)
-    engine.use(pair.second_gpu)
+    engine.use(second_gpu)
     engine.milliseconds(engine.to_host(back, target, nbytes))
     wrong = _wrong(back, sent, nbytes)
-    return CopyReading("D D", pair.first, pair.second, rate, wrong, direct=direct)
+    return CopyReading("D D", first, second, rate, wrong, direct=direct)
 
 
 def stay_near(bus_id: str, root: Path = Path("/")) -> None:

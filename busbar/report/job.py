@@ -7,8 +7,9 @@ import time
 
 from busbar.job.judge import JobAnswer
 from busbar.parse.tables import beside
+from busbar.plain import Column
 from busbar.report.prometheus import Families
-from busbar.terminal import Column, Terminal
+from busbar.terminal import Terminal
 from busbar.verdict import STYLES, Verdict
 from busbar.words import counted
 

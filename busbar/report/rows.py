@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from busbar.check.names import short_name
 from busbar.engine.results import Outcome, Result
 from busbar.engine.verdicts import common_end
+from busbar.plain import Column, Part
 from busbar.report.scale import drawable
-from busbar.terminal import Column, Part
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
 from busbar.words import grouped

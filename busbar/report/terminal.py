@@ -9,6 +9,7 @@ from pathlib import Path
 
 from busbar.check.listing import Match, skips
 from busbar.engine.results import Outcome, Result
+from busbar.plain import Column, Part
 from busbar.report.headline import Headline
 from busbar.report.rows import (
     COLUMNS,
@@ -20,7 +21,7 @@ from busbar.report.rows import (
     rows_of_check,
     rows_of_readings,
 )
-from busbar.terminal import Column, Part, Terminal
+from busbar.terminal import Terminal
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
 from busbar.words import counted, grouped, names_text
