@@ -34,12 +34,7 @@ class BusbarError(Exception):
     """
 
     def __init__(
-        self,
-        what: str,
-        *,
-        hint: str,
-        where: str = "",
-        others: Sequence[BusbarError] = (),
+        self, what: str, *, hint: str, where: str = "", others: Sequence[BusbarError] = ()
     ) -> None:
         self.what = what
         self.where = where

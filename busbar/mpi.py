@@ -15,11 +15,7 @@ from busbar.program import NO_ANSWER, call
 from busbar.site.delivery import GPU_STACKS, MpiFamily, Stack
 from busbar.site.model import Site
 
-NAMES: dict[MpiFamily, str] = {
-    "openmpi": "Open MPI",
-    "mpich": "MPICH",
-    "cray-mpich": "Cray MPICH",
-}
+NAMES: dict[MpiFamily, str] = {"openmpi": "Open MPI", "mpich": "MPICH", "cray-mpich": "Cray MPICH"}
 SONAMES: dict[str, MpiFamily] = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi"}
 """The MPI whose ABI a library has; Cray MPICH has the ABI of MPICH."""
 SHARED_MEMORY = ("sysv", "posix", "cma", "knem", "xpmem")

@@ -189,12 +189,7 @@ def _copies(site: Site, node: NodeType, partition: str) -> Iterator[tuple[str, C
     links += [(buffers, gpu, gpu) for gpu in range(count) for buffers in ("H D", "D H")]
     for buffers, src, dst in links:
         question = Question(
-            bench="copy",
-            nbytes=NBYTES,
-            src=src,
-            dst=dst,
-            buffers=buffers,
-            partition=partition,
+            bench="copy", nbytes=NBYTES, src=src, dst=dst, buffers=buffers, partition=partition
         )
         yield f"{buffers} {src} {dst}", band(question)
 

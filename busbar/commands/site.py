@@ -264,12 +264,7 @@ def _env(args: argparse.Namespace) -> int:
         _, delivery, lane = find_environment(site, lane)
         stack = stack or delivery.stack
     chosen = sites.variables(
-        site,
-        stack=stack,
-        lane=lane,
-        profile=args.profile,
-        gpus=args.gpus,
-        buffers=args.buffers,
+        site, stack=stack, lane=lane, profile=args.profile, gpus=args.gpus, buffers=args.buffers
     )
     values = {each.name: each.value for each in chosen}
     if args.modules:

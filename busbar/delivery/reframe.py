@@ -55,10 +55,7 @@ def image_environment(site: Site, image: Image) -> Environment:
 
 FILE = "configuration.py"
 _MAX_HOST_RANKS = 4  # one rank a core is enough to see every pair without an hour of pairs
-_BACKENDS = (
-    "busbar.delivery.launchers",
-    "busbar.slurm.backends",
-)
+_BACKENDS = ("busbar.delivery.launchers", "busbar.slurm.backends")
 """Imported in ReFrame's own process only, as they change the environment of a process."""
 _ALLOCATION = {"scheduler": "allocation", "launcher": "srun-step"}
 """The backends of ``busbar.slurm.backends``."""

@@ -9,14 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from busbar.data import SITES
-from busbar.detect.detected import (
-    UNKNOWN,
-    DetectedGpus,
-    NumaDomain,
-    connected,
-    pair_links,
-    remark,
-)
+from busbar.detect.detected import UNKNOWN, DetectedGpus, NumaDomain, connected, pair_links, remark
 from busbar.parse.machine.amd_smi import AmdGpu, AmdLink
 from busbar.parse.machine.rocm_smi import RocmTopology
 from busbar.parse.tables import beside
@@ -89,11 +82,7 @@ def _from_devices(
     compute, memory = modes.pop()
     partitions = chip.dies if chip and compute == "CPX" else _PARTITIONS.get(compute or "", 1)
     if compute in (*_PARTITIONS, "CPX") and memory:
-        facts["partitioning"] = {
-            "compute": compute,
-            "memory": memory,
-            "compute_count": partitions,
-        }
+        facts["partitioning"] = {"compute": compute, "memory": memory, "compute_count": partitions}
     if partitions == 1 and not _NOT_BY_PCIE.search(facts["model"]):
         facts |= _host_link(devices)
     if len(devices) % partitions:

@@ -9,14 +9,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, NamedTuple
 
-from busbar.detect.detected import (
-    UNKNOWN,
-    DetectedGpus,
-    NumaDomain,
-    connected,
-    pair_links,
-    remark,
-)
+from busbar.detect.detected import UNKNOWN, DetectedGpus, NumaDomain, connected, pair_links, remark
 from busbar.detect.pci import Place
 from busbar.parse import numbers
 from busbar.parse.cpulist import parse_cpu_list
@@ -152,12 +145,7 @@ def _from_topology(
     remarks = [remark("nvidia-links-only")]
     if not exact:
         remarks.append(remark("assumed-arch", arch=chip.arch, links=chip.link_class or "none"))
-    facts = {
-        "vendor": "nvidia",
-        "model": UNKNOWN,
-        "arch": chip.arch,
-        "count": topology.gpus,
-    }
+    facts = {"vendor": "nvidia", "model": UNKNOWN, "arch": chip.arch, "count": topology.gpus}
     links = None
     if topology.gpus > 1:
         bridged = topology.gpus == 2  # a pair needs no switch
@@ -236,10 +224,7 @@ def _chip(architecture: str, model: str, archs: tuple[str, ...] | None) -> Nvidi
 
 
 def _host_link(
-    inventory: Inventory,
-    chip: NvidiaChip,
-    remarks: list[str],
-    classes: Mapping[str, LinkClass],
+    inventory: Inventory, chip: NvidiaChip, remarks: list[str], classes: Mapping[str, LinkClass]
 ) -> dict[str, Any]:
     """Return the host link; empty if the GPUs have different ones, or one without a link class.
 

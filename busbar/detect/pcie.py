@@ -19,10 +19,7 @@ _SEVERAL = 2
 
 
 def pcie(
-    reader: Reader,
-    topology: Topology | None,
-    facts: dict[str, Any],
-    machine: Machine | None,
+    reader: Reader, topology: Topology | None, facts: dict[str, Any], machine: Machine | None
 ) -> list[dict[str, Any]]:
     """Return where GPUs without links of their own are: by `/sys`, hwloc or the matrix."""
     gpus = facts.get("gpus", {})

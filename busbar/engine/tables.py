@@ -18,11 +18,7 @@ from busbar.parse.text import decode
 _EVENTS = tuple(beginning.encode() for beginning in events.BEGINNINGS)
 _COMMENT = re.compile(rb"\s*#(?!\d+\s)")
 """A comment of a table. gdb numbers the frames of a backtrace."""
-_KINDS: dict[str, Kind] = {
-    "bandwidth": "bw",
-    "latency": "latency_us",
-    "busbw": "busbw",
-}
+_KINDS: dict[str, Kind] = {"bandwidth": "bw", "latency": "latency_us", "busbw": "busbw"}
 _DEVICES = {"host": "host", "cuda": "CUDA", "hip": "ROCM"}
 
 

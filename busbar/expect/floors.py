@@ -121,9 +121,7 @@ def above_host_link(
     limit = bound(node, classes, Shape(operation, nodes, ranks // nodes)).gb_per_s
     if staged >= limit:
         raise NoExpectation(
-            "the links between GPUs are no faster than those to the host",
-            where=where,
-            limit=limit,
+            "the links between GPUs are no faster than those to the host", where=where, limit=limit
         )
     sources = (_NOT_STAGED, classes[link.link_class].source)
     path = (f"not {link.link_class}",)

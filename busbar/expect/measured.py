@@ -36,12 +36,7 @@ _SOURCE = "a plain copy between the same two processes, measured in the same run
 
 
 def beside_plain_copies(
-    events: Iterable[Event],
-    *,
-    latency: bool,
-    source: int | None,
-    target: int | None,
-    nbytes: int,
+    events: Iterable[Event], *, latency: bool, source: int | None, target: int | None, nbytes: int
 ) -> Expectation:
     """Limit and band for a reading from the plain copies among the ``events`` of its run.
 

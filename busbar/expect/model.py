@@ -281,11 +281,7 @@ def compute_mode(gpus: Gpus) -> str | None:
 
 
 def ways(
-    node: NodeType,
-    classes: dict[str, LinkClass],
-    network: str,
-    run: Shape,
-    nbytes: int,
+    node: NodeType, classes: dict[str, LinkClass], network: str, run: Shape, nbytes: int
 ) -> Iterator[Way]:
     """Yield how a run can go, by each algorithm that the nodes support."""
     gpus, nodes, per_node = node.gpus, run.nodes, run.per_node

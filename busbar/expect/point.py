@@ -102,9 +102,7 @@ def _expect(site: Site, question: Question) -> Expectation:
     for index in (src, dst):
         if index is not None and gpus and not 0 <= index < gpus.count:
             raise BusbarError(
-                f"no GPU {index}",
-                where=where,
-                hint=f"the nodes have GPUs 0 to {gpus.count - 1}",
+                f"no GPU {index}", where=where, hint=f"the nodes have GPUs 0 to {gpus.count - 1}"
             )
     classes = link_classes(site)
     try:

@@ -84,9 +84,7 @@ def _neighbours(facts: JobOutput) -> Iterator[tuple[int, int, int, Evidence]]:
         yield path.source, path.target, path.channel, evidence
 
 
-def _named_ends(
-    facts: JobOutput,
-) -> dict[tuple[int, int, int], tuple[int | None, int | None]]:
+def _named_ends(facts: JobOutput) -> dict[tuple[int, int, int], tuple[int | None, int | None]]:
     """Return NCCL's numbers of the NICs that send and receive, by channel and ranks."""
     ends: dict[tuple[int, int, int], tuple[int | None, int | None]] = {}
     for path in facts.paths:

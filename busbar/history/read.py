@@ -68,10 +68,7 @@ def _night_end(times: Array) -> float:
 
 
 def _series(
-    key: HistoryKey,
-    rows: Array,
-    night_end: float,
-    bounds: Mapping[int, HistoryBounds],
+    key: HistoryKey, rows: Array, night_end: float, bounds: Mapping[int, HistoryBounds]
 ) -> NightSeries:
     _, times, values, provenance, judged = rows.T
     days = np.floor((times - night_end) / DAY_S)

@@ -60,12 +60,7 @@ class Pattern:
 
 
 def pattern(
-    kind: str,
-    needle: str,
-    regex: str = "",
-    *,
-    info: Iterable[str] = (),
-    in_context: bool = False,
+    kind: str, needle: str, regex: str = "", *, info: Iterable[str] = (), in_context: bool = False
 ) -> Pattern:
     """Declare a pattern; without ``regex`` the needle is the whole message.
 

@@ -80,9 +80,7 @@ def load_json(text: str | bytes, *, once: bool = False) -> Any:
 @cache
 def _decoder(once: bool) -> json.JSONDecoder:
     return json.JSONDecoder(
-        parse_int=_json_int,
-        parse_float=_json_float,
-        object_pairs_hook=_object if once else None,
+        parse_int=_json_int, parse_float=_json_float, object_pairs_hook=_object if once else None
     )
 
 

@@ -38,7 +38,5 @@ def past(site: str, since: float | None) -> Past:
     drawn = ((without_place(each.key.check), trend(each, events, facts, since)) for each in series)
     last = max((float(each.times[-1]) for each in series), default=None)
     return Past(
-        by_check((check, one) for check, one in drawn if one),
-        tuple(news(events, last)),
-        last,
+        by_check((check, one) for check, one in drawn if one), tuple(news(events, last)), last
     )

@@ -14,10 +14,7 @@ _USABLE = ("local", "slurm", "squeue")
 """Schedulers that need no library of their own."""
 OWN_LAUNCHERS = ("flux-run",)
 """The launchers that `busbar.delivery.launchers` adds to ReFrame."""
-_KNOWN = {
-    "scheduler": (*_USABLE, "flux"),
-    "launcher": ("local", "mpirun", "srun", *OWN_LAUNCHERS),
-}
+_KNOWN = {"scheduler": (*_USABLE, "flux"), "launcher": ("local", "mpirun", "srun", *OWN_LAUNCHERS)}
 """Accepted without loading the backends of ReFrame, which takes longer than reading a site:
 `explain` reads every site that ships."""
 _INTERNAL = ("allocation", "srun-step")

@@ -98,9 +98,7 @@ class Links(Record):
         if self.all_pairs:
             for pair in combinations(range(devices), 2):
                 yield PairLink(
-                    between=pair,
-                    link_class=self.all_pairs.link_class,
-                    count=self.all_pairs.count,
+                    between=pair, link_class=self.all_pairs.link_class, count=self.all_pairs.count
                 )
         yield from self.pairs
 

@@ -230,10 +230,7 @@ def delivery_with_environment(
 
 
 def find_environment(
-    site: Site,
-    lane: str | None = None,
-    kind: DeliveryKind = "spack",
-    system: str | None = None,
+    site: Site, lane: str | None = None, kind: DeliveryKind = "spack", system: str | None = None
 ) -> tuple[Path, Delivery, str]:
     """Return the environment of a site, with the delivery that names it and the lane.
 

@@ -79,10 +79,7 @@ def rehash(directory):
     for root in data["roots"]:
         root["hash"] = hashes[root["hash"]]
     data["concrete_specs"] = {
-        hashes[key]: {
-            **spec.to_node_dict(hash=spack.hash_types.dag_hash),
-            "hash": hashes[key],
-        }
+        hashes[key]: {**spec.to_node_dict(hash=spack.hash_types.dag_hash), "hash": hashes[key]}
         for key, spec in specs.items()
     }
     (directory / "spack.lock").write_text(json.dumps(data, separators=(",", ":")))

@@ -192,10 +192,7 @@ class NcclReader(TableReader):
 
 
 def add_row(
-    facts: JobOutput,
-    row: parse.NcclRow,
-    evidence: Evidence,
-    in_place: Evidence | None = None,
+    facts: JobOutput, row: parse.NcclRow, evidence: Evidence, in_place: Evidence | None = None
 ) -> None:
     """Add both halves of a row as readings; ``in_place`` is the line of the second half, if it
     has one of its own."""
