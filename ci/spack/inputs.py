@@ -163,9 +163,10 @@ def _recipe_of(manifest: Manifest, package: str) -> list[Path]:
         if (recipe := directory / _RECIPE).is_file():
             texts = _texts(recipe.read_bytes(), recipe)
             found += [x for x in directory.rglob("*.py") if "__pycache__" not in x.parts]
+            modules = [x for x in repository.rglob("*.py") if directory.parent not in x.parents]
             found += [
                 file
-                for file in (*directory.rglob("*"), *repository.glob("*.py"))
+                for file in (*directory.rglob("*"), *modules)
                 if file.suffix in texts or any(_name_in(file, directory, text) for text in texts)
             ]
     return [file for file in found if file.is_file()]
@@ -173,8 +174,9 @@ def _recipe_of(manifest: Manifest, package: str) -> list[Path]:
 
 def _name_in(file: Path, directory: Path, text: str) -> bool:
     """Return whether a text of a recipe names a file, a directory above it, or a module."""
-    parts = file.relative_to(directory).parts if directory in file.parents else (file.stem,)
-    return any(part in text for part in parts)
+    if directory in file.parents:
+        return any(part in text for part in file.relative_to(directory).parts)
+    return Path(file.relative_to(directory.parents[1]).parts[0]).stem in text
 
 
 @lru_cache

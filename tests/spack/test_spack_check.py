@@ -298,6 +298,7 @@ HARMFUL: list[tuple[str, str | None, str]] = [
     (f"{RECIPES}/../repo.yaml", "v2.2", "v2.4"),
     (f"{RECIPES}/../repo.yaml", "namespace: busbar", "namespace: ours"),
     (f"{RECIPES}/../stand_alone.py", "return ", "return not "),
+    (f"{RECIPES}/../stand_alone/__init__.py", None, "pass\n"),
     (UCX, 'when="@:1.14.0 +cuda"', 'when="@:1.14.1 +cuda"'),
     (UCX, "258941cddd14", "358941cddd14"),
     (UCX, "HAVE_ROCM", "HAVE_HIP"),
