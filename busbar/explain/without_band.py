@@ -25,8 +25,6 @@ _TOO_SLOW = 0.6
 machine."""
 _LARGE = 1 << 26
 _OTHER_VENDOR = {"nvidia": r"\bAMD\b|\bMI\d{2,3}", "amd": "NVIDIA"}
-_MODEL = re.compile(r"(?:NVIDIA|Tesla|GeForce|AMD) .*?(\w*\d\w*)")
-"""The first word with a digit: ``H100`` of ``NVIDIA H100 80GB HBM3``."""
 _NVLINK_PER_GPU = 900.0
 """GB/s one way of NVLink5, the fastest links between GPUs that are on the market."""
 
@@ -34,14 +32,20 @@ _NVLINK_PER_GPU = 900.0
 def other_gpus(facts: JobOutput, site: Site) -> Note | None:
     """Return a note if no node of the site has a GPU that the output names."""
     known = [node.gpus for node in site.node_types.values() if node.gpus]
-    names = {name for gpus in known for name in _MODEL.findall(gpus.model)}
+    numbers = {_model_number(gpus.model) for gpus in known} - {""}
     for model in sorted(gpu_models(facts)) if known else ():
         said = f"the output is of {model}, which site {site.name} does not have: its bands are"
         if all(re.search(_OTHER_VENDOR[gpus.vendor], model) for gpus in known):
             return Note("other-vendor", f"{said} not applied")
-        if names.isdisjoint(found := _MODEL.findall(model)) and names and found:
+        if numbers and _model_number(model) not in {"", *numbers}:
             return Note("other-gpus", f"{said} those of {known[0].model}")
     return None
+
+
+def _model_number(model: str) -> str:
+    """Return the first word with a digit, ``H100`` of ``NVIDIA H100 80GB HBM3``, or nothing."""
+    words = re.split(r"\W+", model)
+    return next((word for word in words if any(map(str.isdigit, word))), "")
 
 
 def unjudged(context: Context) -> Iterator[Finding]:

@@ -89,7 +89,7 @@ def ucx(
     if built and found and elf.numbers(built)[:2] > elf.numbers(found)[:2]:
         yield "mpi-ucx", answer("older-ucx", built=built, library=loaded, found=found)
     early = found and SONAMES[mpi.soname] == "openmpi" and elf.numbers(found)[:2] < (1, 16)
-    if early and plan.environment.get("OMPI_MCA_osc") != "rdma":
+    if early and "ucx" in plan.environment.get("OMPI_MCA_osc", "ucx").split(","):
         yield "mpi-get", answer("early-gets", library=loaded, found=found)
 
 

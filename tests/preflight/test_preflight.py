@@ -172,7 +172,7 @@ def test_an_older_ucx_than_mpi_was_built_with_is_named(
         )
         assert "of that release or newer" in lines["mpi-ucx"]["remedy"]
     assert ("mpi-get" in lines) is told
-    variables(cuda.image, OMPI_MCA_osc="rdma")
+    variables(cuda.image, OMPI_MCA_osc="rdma,sm")
     assert "mpi-get" not in cuda.run()["by_name"]
 
 

@@ -50,7 +50,7 @@ MI250X = {"OMPI_MCA_pml_ucx_tls": "ib,sm,tcp,self,cuda,rocm", "HSA_ENABLE_SDMA":
         ("h200x4", {}, {"OMPI_MCA_pml": "ucx", "UCX_RNDV_THRESH": "1"}, ""),
         ("mi250x", {}, MI250X, "MPICH_GPU_SUPPORT_ENABLED"),
         ("mi250x-cray", {}, CRAY, "OMPI_MCA_pml"),
-        ("local", {"lane": "ucx-1.14"}, {"OMPI_MCA_osc": "rdma"}, ""),
+        ("local", {"lane": "ucx-1.14"}, {"OMPI_MCA_osc": "rdma,sm"}, ""),
         ("local", {"lane": "ucx-current"}, {"OMPI_MCA_pml": "ucx"}, "OMPI_MCA_osc"),
         ("cpu-ib", {"lane": "ucx-1.14"}, {"OMPI_MCA_pml": "ucx"}, "OMPI_MCA_osc"),
         ("h200x4", {"buffers": "host"}, {"UCX_RNDV_THRESH": "8192"}, ""),
@@ -109,7 +109,7 @@ def test_other_forms(busbar: Command) -> None:
         ("--profile", "turbo", "known: msccl-one-process, mscclpp"),
         ("--lane", "nope", "known: ucx-1.14, ucx-current"),
         ("--stack", "cuda", "known: rocm"),
-        ("--gpus", "-3", "must be 1 to 64, got -3"),
+        ("--gpus", "-3", "must be an integer of 0 or more, got '-3'"),
         ("--gpus", "65", "must be 1 to 64, got 65"),
     ],
 )
