@@ -81,13 +81,8 @@ PAYLOAD_ATTACKS = (
     Attack("words", 7, sizes="", check=CHECK),
     Attack("source", 97),
     Attack("source", 7, sizes="", check=CHECK),
-    *(Attack(fault, 7) for fault in ("lost", "late", "restart", "count", "comm", "tag")),
-    *(
-        Attack(fault, 7, sizes="", check=CHECK)
-        for fault in ("lost", "late", "restart", "count", "comm", "tag", "from")
-    ),
-    Attack("flip", 7, sizes="", check=CHECK, more={"FAULT_UNALIGNED": "64"}),
-    Attack("flip", 1, sizes="", check=CHECK, more={"FAULT_LEAST": "2500", "FAULT_MOST": "3900"}),
+    Attack("lost", 7),
+    Attack("lost", 7, sizes="", check=CHECK),
     Attack("flip", 97, sizes="4M"),
     Attack("flip", 97, more={"FAULT_LEAST": "1048576"}),
     Attack("flip", 500, more={"FAULT_LEAST": "1048576"}),
@@ -98,6 +93,13 @@ PAYLOAD_ATTACKS = (
     Attack("flip", 200, more={"FAULT_AFTER": "3000"}),
     Attack("flip", 97, more={"FAULT_AT": "0"}),
     Attack("flip", 97, more={"FAULT_AT": "100"}),
+    Attack("flip", 7, sizes="", check=CHECK, more={"FAULT_UNALIGNED": "64"}),
+    Attack("flip", 1, sizes="", check=CHECK, more={"FAULT_LEAST": "2500", "FAULT_MOST": "3900"}),
+    *(Attack(fault, 7) for fault in ("late", "restart", "count", "comm", "tag")),
+    *(
+        Attack(fault, 7, sizes="", check=CHECK)
+        for fault in ("late", "restart", "count", "comm", "tag", "from")
+    ),
 )
 # Any message may be hit, or only those by which two ranks agree.
 ATTACKS = (
