@@ -76,6 +76,7 @@ class _Parser(Parser):
                 close = near(str(value), map(str, known))
                 hint = words.value(action, str(value)) or ("" if close else self.meant(str(value)))
             hint = hint or f"; {suggestion(str(value), map(str, known))}"
+            hint += "; or omit it" if action.nargs == "?" else ""
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}{hint}")
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:

@@ -69,7 +69,7 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
     """
     for before, word in zip(["", *words], words, strict=False):
         option, _, name = word.rstrip("/").rpartition("=")
-        is_option = not name or name.startswith("--")
+        is_option = not name or name.startswith("-")
         if is_option or not re.match(re.escape(name) + r"(?::|$)", error.where):
             continue
         option = option or (before if before.startswith("-") else "")
@@ -78,6 +78,7 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
             with suppress(OSError):
                 close = get_close_matches(path.name, os.listdir(path.parent), n=1, cutoff=0.8)
                 hint = f"did you mean {str(path.with_name(close[0]))!r}?" if close else hint
+            hint = f"a running job: busbar job {name}" if name.isdecimal() else hint
             if not (option or path.suffix) and "--output" in str(_options().get(command)):
                 hint += f"; if results go there, write --output {name}"
         elif not os.access(path, os.R_OK):

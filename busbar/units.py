@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 MIB = 2**20
 GIB = 2**30
@@ -58,3 +58,11 @@ def seconds(time: str | int | float) -> float:
     if not FIRST_S <= found < LAST_S:
         raise ValueError(f"time: {time!r} is not between the years 2000 and 2100")
     return found
+
+
+def moment(text: str) -> float:
+    """Return a time that is typed in seconds since 1970: ISO 8601, today, yesterday (UTC)."""
+    days = {"today": 0, "yesterday": 1}
+    if text not in days:
+        return seconds(text)
+    return seconds((datetime.now(UTC).date() - timedelta(days[text])).isoformat())

@@ -116,4 +116,7 @@ def refuse_nothing(
 
 def _refuse(option: str, given: str, existing: Iterable[str]) -> Never:
     names = sorted(existing)
-    raise BusbarError(f"no check has {given!r}", where=option, hint=suggestion(given, names))
+    hint = suggestion(given, names)
+    if "," in given:
+        hint = f"repeat it: {' '.join(f'{option} {each}' for each in given.split(','))}"
+    raise BusbarError(f"no check has {given!r}", where=option, hint=hint)

@@ -14,14 +14,14 @@ from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER
 from busbar.document import to_json
 from busbar.parse.tables import load_yaml
 from busbar.terminal import stdout
-from busbar.units import seconds
+from busbar.units import moment
 from busbar.verdict import EXIT_STATUSES
 
 _T = TypeVar("_T")
 Run = Callable[[argparse.Namespace], int]
 
 _OPTIONS = load_yaml(Path(__file__).with_name("options.yaml"))
-_TYPES = {"str": str, "Path": Path, "iso_time": seconds} | vars(option_types)
+_TYPES = {"str": str, "Path": Path, "iso_time": moment} | vars(option_types)
 _VALUES = {"DELIVERIES": DELIVERY_ORDER, "LANE": DEFAULT_LANE}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from statistics import median_high
 
-from busbar.history.compare import Comparison
+from busbar.history.compare import Compared, Comparison
 from busbar.history.events import Changes
 from busbar.history.importing import Imports
 from busbar.history.model import Change, HistoryShow, iso
@@ -72,16 +72,27 @@ def compared(document: Comparison) -> None:
         stdout().line(f"no series has readings of both {a} and {b}")
         return
     columns = [Column("series"), Column(a, right=True), Column(b, right=True)]
-    columns += [Column("b / a", right=True), Column("95 % interval"), Column("", rank=1)]
+    columns += [Column("b / a", right=True), Column("b is"), Column("95 % interval", rank=1)]
     rows: list[list[Part]] = []
-    for each in document.series:
+    found = [_direction(each) for each in document.series]
+    counts = ", ".join(f"{found.count(word)} series {word}" for word in dict.fromkeys(found))
+    is_judged = any(each.ratio.low is not None for each in document.series)
+    stdout().line(counts if is_judged else f"unjudged: fewer than 4 readings of each; {counts}")
+    for each, word in zip(document.series, found, strict=True):
         interval = "needs 4 readings of each"
         if each.ratio.low is not None and each.ratio.high is not None:
             interval = f"{each.ratio.low:.3f} .. {each.ratio.high:.3f}"
         unit = each.key.unit
         numbers = [f"{each.a:.4g} {unit}", f"{each.b:.4g} {unit}", f"{each.ratio.value:.3f}"]
-        rows.append([each.key.name, *numbers, interval, "differs" if each.differs else ""])
+        rows.append([each.key.name, *numbers, word, interval])
     stdout().fitted(columns, rows)
+
+
+def _direction(each: Compared) -> str:
+    """Return whether the second selection is better; ``alike`` if the interval has 1."""
+    if each.ratio.value == 1 or (each.ratio.low is not None and not each.differs):
+        return "alike"
+    return "worse" if (each.ratio.value > 1) == each.key.less_is_better else "better"
 
 
 def _no_change(document: Changes) -> str:

@@ -106,7 +106,8 @@ def _target(args: argparse.Namespace) -> tuple[dict[str, list[str]], str, list[i
     wrong = [each for each in args.jobs if not _ID.fullmatch(each)]
     if wrong or not args.jobs:
         what = f"{wrong[0]!r} is not a job or process id" if wrong else "no job given"
-        raise BusbarError(what, where="JOB", hint="write a number, such as 4711")
+        hint = "squeue --me and ps list them; busbar explain reads an output"
+        raise BusbarError(what, where="JOB", hint=hint)
     name = " ".join(args.jobs)
     lines = Slurm.show_job(name).splitlines() if len(args.jobs) == 1 else []
     running = [line for line in lines if value_of(line, "JobState") == "RUNNING"]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal
 
@@ -11,10 +12,11 @@ import numpy as np
 
 from busbar.document import in_json, written
 from busbar.errors import BusbarError, suggestion, value_error
-from busbar.history.model import HistoryKey, Ratio, ratio_of
+from busbar.history.model import HistoryKey, Ratio, iso, ratio_of
+from busbar.history.read import DAY_S
 from busbar.history.statistic import Array
 from busbar.history.store import HistoryStore
-from busbar.units import seconds
+from busbar.units import moment
 from busbar.words import grouped
 
 _OF_KEY = tuple(each.name for each in fields(HistoryKey))
@@ -32,20 +34,25 @@ class Selection:
     """The beginning of the id of a session or file."""
     first: float = -np.inf
     last: float = np.inf
+    begun: float = -np.inf
+    """The minute of the first or last reading of a session or file."""
 
     @classmethod
     def parse(cls, text: str) -> Selection:
-        """Parse ``lane=ucx-1.14``, ``2026-01-01..2026-02-01`` or the id of a session."""
+        """Parse ``lane=ucx-1.14``, a range of time, a day, a minute or the id of a session."""
         if _RANGE in text:
             begin, _, end = text.partition(_RANGE)
             with value_error("{}", text, "as in 2026-01-01.."):
                 return cls(
-                    first=seconds(begin) if begin else -np.inf,
-                    last=seconds(end) if end else np.inf,
+                    first=moment(begin) if begin else -np.inf,
+                    last=moment(end) if end else np.inf,
                 )
         name, equals, value = text.partition("=")
         if equals and name:
             return cls(name=name, value=value)
+        with suppress(ValueError):
+            first = moment(text)
+            return cls(begun=first) if "T" in text else cls(first=first, last=first + DAY_S)
         return cls(source=text)
 
 
@@ -108,7 +115,10 @@ def compare(store: HistoryStore, a: str, b: str, site: str = "") -> Comparison:
 
 
 def _compared(key: HistoryKey, a: Array, b: Array) -> Compared:
-    return Compared(key, float(np.median(a)), float(np.median(b)), len(a), len(b), ratio_of(a, b))
+    before, after, ratio = float(np.median(a)), float(np.median(b)), ratio_of(a, b)
+    if ratio.low is None:  # of few readings, the ratio of what is shown
+        ratio = Ratio(after / before)
+    return Compared(key, before, after, len(a), len(b), ratio)
 
 
 def _readings(
@@ -129,8 +139,14 @@ def _readings(
     rows = store.connection.execute(
         "SELECT r.value, r.provenance, r.series FROM reading r"
         " JOIN source ON source.id = r.source WHERE r.time >= ? AND r.time < ? AND r.value > 0"
-        " AND (? = '' OR source.name LIKE '%' || ? || '%') ORDER BY r.series, r.time",
-        (selection.first, selection.last, selection.source, selection.source),
+        " AND (? = '' OR source.name LIKE '%' || ? || '%') AND (? < 0 OR source.id IN"
+        " (SELECT source FROM reading GROUP BY source"
+        " HAVING ? IN (min(time) - min(time) % 60, max(time) - max(time) % 60)))"
+        " ORDER BY r.series, r.time",
+        (
+            *(selection.first, selection.last, selection.source, selection.source),
+            *(selection.begun, selection.begun),
+        ),
     )
     found = grouped(
         (keys[series], value)
@@ -145,4 +161,7 @@ def _hint(store: HistoryStore, text: str) -> str:
     names = {*_OF_KEY, *(fact for facts in store.provenance().values() for fact in facts)}
     if "=" in text and name not in names:
         return suggestion(name, sorted(names))
-    return "name a session of busbar history list, or a range of time, as 2026-01-31..2026-02-01"
+    days = sorted({iso(each.last)[:10] for each in store.sources()})[-3:]
+    return (
+        f"name a session or minute of busbar history list, or a day: {', '.join(days) or 'none'}"
+    )

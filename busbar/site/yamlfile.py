@@ -52,7 +52,9 @@ def load_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
         what = f"cannot be read: {error}"
         raise BusbarError(what, where=shown(path), hint="save it as UTF-8") from error
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
+        # Where a text or a key begins says more than where the parser gives up.
+        scans = str(getattr(error, "context", "")).startswith("while scanning")
+        mark = getattr(error, "context_mark" if scans else "problem_mark", None)
         where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         line = "".join(text.splitlines()[mark.line : mark.line + 1]) if mark else ""

@@ -71,6 +71,23 @@ def test_show_a_session(
     busbar.refuses("'session 2'", "history show", "session 2")
 
 
+def test_compare_says_what_is_worse(store: Path, busbar: Command) -> None:
+    fill(store, 0.98)
+    assert "1 series worse" in busbar("history compare delivery=wheels delivery=spack").out
+    assert "1 series better" in busbar("history compare delivery=spack delivery=wheels").out
+
+
+def test_compare_days_and_minutes(store: Path, busbar: Command) -> None:
+    fill(store)
+    listed = busbar("history list --json").json["sources"][0]["first"]
+    for text in (listed[:16], listed[:10]):
+        (row,) = busbar("history compare --json", text, text).json["series"]
+        assert row["ratio"] == 1
+    said = busbar("history compare", listed[:10], listed[:10])
+    assert said.out.startswith("unjudged: fewer than 4 readings of each; 1 series alike")
+    busbar.refuses(listed[:10][:4], "history compare yesterday today")
+
+
 def test_what_is_the_same_does_not_differ(store: Path, busbar: Command) -> None:
     fill(store)
     said = busbar("history compare --json 2023-01-01..2023-12-01 2023-12-01..")
