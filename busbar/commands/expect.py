@@ -120,8 +120,6 @@ def _refuse_inapplicable(args: argparse.Namespace) -> None:
         raise BusbarError(
             "does not apply between nodes, as the NICs copy", where="--engine", hint="omit it"
         )
-    if args.env is not None and args.profile:
-        raise BusbarError("--env and --profile exclude each other", hint="give one of them")
 
 
 def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:

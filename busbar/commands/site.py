@@ -213,12 +213,8 @@ def _detect(args: argparse.Namespace) -> int:
 
 def _write_like(args: argparse.Namespace) -> int:
     if not args.output or args.files:
-        what = (
-            "--like needs --output DIR"
-            if args.files is None
-            else "--from and --like exclude each other"
-        )
-        raise BusbarError(what, hint="give --output, whose last part is the name of the new site")
+        what = "--like needs --output DIR, and excludes --from"
+        raise BusbarError(what, hint="the last part of DIR is the name of the new site")
     refuse_links(args.output, "--output")  # resolve() hides them
     directory = args.output.resolve()
     file = write_like(sites.load(args.like), directory.name, directory.parent)
