@@ -337,7 +337,7 @@ def test_every_answer_counts_what_was_fitted(
         ("mi250x --engine sdma --nodes 2", "--engine: does not apply between nodes"),
         ("mi250x --lane nope", "no lane 'nope'; known: ucx-1.14, ucx-current"),
         ("mi250x --profile nope", "no profile 'nope'; known: npkit, pcie-peers"),
-        ("mi250x --profile npkit --env A=1", "argument --env: not allowed with argument --profile"),
+        ("mi250x --profile npkit --env A=1", "--env: not allowed with argument --profile"),
         ("mi250x --bench all_reduce --harness nope", "known: nccl-tests, pytorch"),
         ("mi250x --bench all_reduce --protocol nope", "known: simple, ll, ll128"),
         ("nowhere", "no site 'nowhere'"),
