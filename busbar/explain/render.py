@@ -79,6 +79,8 @@ def _sentence(explanation: Explanation) -> str:
     why = [_what_failed(cause) for cause in explanation.causes[:1]]
     bad = [each for each in explanation.judged if each.verdict.is_problem and each.bound]
     if not bad and not why:
+        if explanation.verdict is Verdict.UNJUDGED and not explanation.readings:
+            return "it shows no reading, and no cause is known"
         return _WITHOUT_CAUSE.get(explanation.verdict, "no cause is known")
     if not bad:
         busbw = [each for each in explanation.readings if each.kind == "busbw"]

@@ -43,7 +43,7 @@ SMALL: dict[str, dict[str, Any]] = {
 """Fleets in which few readings decide: ``MORE`` times as many seeds."""
 MORE = 20
 HEAD = """\
-| faults | seeds | recall | worst seed | falsely accused | rounds of the second pass | plan, s | analyse, s | GB |
+| faults | seeds | recall | worst seed | falsely accused | further rounds | plan, s | analyse, s | GB |
 |---|---|---|---|---|---|---|---|---|"""  # noqa: E501 - a row of a table
 LEAST_RECALL = 0.99
 MOST_SECONDS = 10.0

@@ -52,6 +52,12 @@ def test_a_node_beyond_the_help_text_is_not_named() -> None:
     assert not any("n17" in line.text for cause in found.causes for line in cause.evidence)
 
 
+def test_the_node_that_failed_is_not_the_one_that_says_so() -> None:
+    cancelled = "*** JOB 8 ON n18 CANCELLED AT 2026-11-26T04:00:00 DUE TO NODE FAILURE, SEE SLURM"
+    text = f"srun: error: Node failure on n19\nslurmstepd: error: {cancelled}\n"
+    assert [(cause.id, cause.host) for cause in run(text).causes] == [("node-fault", "n19")]
+
+
 def test_one_rank_accuses_nobody() -> None:
     found = run(ONE_RANK)
     assert not found.causes
