@@ -86,7 +86,7 @@ def test_the_list_is_of_what_a_run_takes(
     words = ["--site", site, "--output", str(tmp_path / "out")]
     words += [f"{option}={tmp_path}" for option in options]
     busbar(*words)
-    assert busbar(*words, "--list") == "enough is known"
+    assert busbar(*words, "--list") == "enough is known; stop"
     run, listed = configurations
     assert listed == run
     assert len(run[0]) == 1
@@ -99,7 +99,7 @@ def test_without_a_stack_the_list_is_of_what_the_site_declares(
     assert "no delivery that is here" in busbar(*words)
     assert "no delivery 'spack' that is here" in busbar(*words, "--list", "--delivery", "spack")
     assert configurations == []
-    assert busbar(*words, "--list") == "enough is known"
+    assert busbar(*words, "--list") == "enough is known; stop"
     assert "listing what site.yaml declares, as nothing can run here: " in capsys.readouterr().err
     ((environments, *_),) = configurations
     assert len(environments) > 1

@@ -60,6 +60,8 @@ def checks(directory: Path, *bad: str) -> Path:
             metric="bandwidth",
             bytes=8,
             gb_per_s=1.5,
+            low=1.0,
+            high=2.0,
             message="slow",
         )
         for node in (*NODES, "n1,n2")
@@ -173,7 +175,7 @@ def test_only_names_of_one_node_get_to_a_command(
     found = look_of(gate(tmp_path, 2, "mount")).found["n1"]
     again = replace(look, found={name: found})
     update(tmp_path, [again], policy, told.append, {})
-    assert told == [f"{name}: changed: is not the name of one node"]
+    assert told == [f"{name}: changed: is not the name of one node; correct its record"]
 
 
 def test_a_look_replaces_only_what_its_source_found_before(tmp_path: Path) -> None:
