@@ -151,7 +151,7 @@ fuzz: dev ## feed a million altered inputs to every parser, in under an hour of 
 	@$(BIN)/python -m tests.fuzz $(or $(COUNT),1000000) $(ARGS)
 
 mutants: dev ## change the code that judges in 100 ways, one at a time, and list the changes that no test notices (ARGS="--count 300 --seed 1")
-	@$(BIN)/python ci/mutants.py $(ARGS)
+	@$(BIN)/python tests/bench/mutants.py $(ARGS)
 
 docs: dev ## write docs/reference/ and docs/pictures/ from the code
 	@$(BIN)/python -m ci.docs.reference

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Run the tests on small changes of the code, and list the changes that no test notices.
 
-    ci/mutants.py [--count 100] [--seed 1] [busbar/engine=tests/engine,tests/reframe ...]
+    tests/bench/mutants.py [--count 100] [--seed 1] [busbar/engine=tests/engine,tests/reframe ...]
 
 mutmut leaves constants of modules alone, and cosmic-ray starts Python and all tests again for each
 change. Both are too slow or too blind here, where constants of modules decide verdicts.
