@@ -22,7 +22,8 @@ from typing import Any
 REPLACEMENT = "[redacted]"
 KEPT_PREFIXES = (
     *("NCCL_", "RCCL_", "MSCCLPP_", "TORCH_NCCL_", "NPKIT_", "UCX_", "UCC_", "FI_", "OMPI_"),
-    *("PMIX_", "PRTE_", "MPICH_", "CUDA_", "HIP_", "ROCR_", "HSA_", "SLURM_"),
+    *("PMIX_", "PRTE_", "MPICH_", "CUDA_", "HIP_", "ROCR_", "HSA_", "SLURM_", "LD_PRELOAD"),
+    "LD_AUDIT",
 )
 """Prefixes of the variables that a stored result may contain."""
 _WEB = ("http", "https", "ftp", "ftps", "git+https", "oci", "docker")

@@ -172,6 +172,7 @@ class JudgingMixin(Configured):
         """
         where = ",".join(hostnames(nodes)) if nodes else ""
         rows = (*judged.results, *self.results_of_delivery())
+        facts = self.provenance(judged.versions)
         self.outcome = explained(
             Outcome(
                 check=self.name,
@@ -181,9 +182,9 @@ class JudgingMixin(Configured):
                 lane=self.environment.lane,
                 results=tuple(row if row.where else replace(row, where=where) for row in rows),
                 versions=judged.versions,
-                notes=tuple(self.remarks()),
+                notes=(*self.remarks(), *_preloaded(facts)),
                 nodes=nodes,
-                provenance=self.provenance(judged.versions),
+                provenance=facts,
             ),
             judged.launches,
             rest,
@@ -210,6 +211,13 @@ class JudgingMixin(Configured):
         return sn.assert_true(
             not wrong, msg=self.outcome.sentence() if wrong else "no result is wrong"
         )
+
+
+def _preloaded(facts: Mapping[str, str]) -> Iterator[Note]:
+    """Yield what the environment of the job puts before all libraries, also of other programs."""
+    for name in ("LD_PRELOAD", "LD_AUDIT"):
+        if libraries := facts.get(f"env.{name}"):
+            yield Note("preloaded", f"the job loads {name}={libraries} before its own libraries")
 
 
 _FACTS = {"gpu_driver": "driver"}

@@ -31,6 +31,7 @@ def test_a_node_says_what_it_is_made_of(tmp_path: Path) -> None:
         "CUDA_HOME": "/nowhere",
         "NCCL_ALGO": "Ring",
         "NCCL_TOKEN": "not-to-be-kept",
+        "LD_AUDIT": "libaudit.so",
     }
     with (tmp_path / RECORDS.replace("*", "n1")).open("w") as record:
         subprocess.run(["/bin/sh", SCRIPT], env=variables, stdout=record, check=False)
@@ -41,6 +42,7 @@ def test_a_node_says_what_it_is_made_of(tmp_path: Path) -> None:
         "nic.driver.mlx5_core": "24.10",
         "firmware.nic": "28.43",
         "link.mlx5_0:1": "200 Gb/sec (2X NDR)",
+        "env.LD_AUDIT": "libaudit.so",
         "env.NCCL_ALGO": "Ring",
         "nodes": "n1",
     }
