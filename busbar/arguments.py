@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Command lines: options are declared as help shows them, and the help is the docstring.
+"""Command lines: options are declared as in the help text, which is the docstring.
 
-The standard library suffices, as `busbar gate` has no other.
+Uses the standard library only, because `busbar gate` has nothing else.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from _typeshed import SupportsWrite
 
 Declaration = Callable[[argparse._ActionsContainer], object]
-"""Adds an option, or several, to a parser."""
+"""Adds one or more options to a parser."""
 
 _PATHS = ("FILE", "DIR", "PATH")
-"""Metavars of arguments that are paths, unless they have another type."""
+"""Metavars of arguments that default to type `Path`."""
 
 
 def option(spec: str, text: str, **settings: Any) -> Declaration:
-    """Declare an option as help shows it: ``--json``, ``-n, --name NAME...``, ``FILE...``.
+    """Declare an option as in the help text: ``--json``, ``-n, --name NAME...``, ``FILE...``.
 
-    Without a value it is a flag. ``...`` says that it can be repeated. ``settings`` are those of
-    ``add_argument``; help states a default and that an option can be repeated.
+    An option without a metavar is a flag. ``...`` marks a repeatable option. ``settings`` are
+    passed to ``add_argument``; help shows the default and whether an option can be repeated.
     """
     words = spec.replace(",", " ").split()
     names = [word for word in words if word.startswith("-")]
@@ -57,7 +57,7 @@ def option(spec: str, text: str, **settings: Any) -> Declaration:
 
 
 def together(title: str, options: Iterable[Declaration]) -> Declaration:
-    """Declare options that help shows under a heading; those of ``one of`` exclude each other."""
+    """Declare options under a heading of the help; those of ``one of`` are mutually exclusive."""
 
     def add(parser: argparse._ActionsContainer) -> None:
         one = title == "one of"
@@ -69,7 +69,7 @@ def together(title: str, options: Iterable[Declaration]) -> Declaration:
 
 
 def described(run: Callable[..., object], **words: str) -> tuple[str, str]:
-    """Return the summary and the whole help of a command: the docstring of its function."""
+    """Return the summary and the full help of a command, from the docstring of its function."""
     text = cleandoc(run.__doc__ or "")
     for word, value in words.items():
         text = text.replace(f"{{{word}}}", value)
@@ -78,7 +78,7 @@ def described(run: Callable[..., object], **words: str) -> tuple[str, str]:
 
 
 class _Help(argparse.HelpFormatter):
-    """Help with a short usage, paragraphs, and examples that can be copied."""
+    """Help with a short usage line, paragraphs, and examples to copy."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         fill = super()._fill_text
@@ -86,7 +86,7 @@ class _Help(argparse.HelpFormatter):
         return "\n\n".join(parts)
 
     def _split_lines(self, text: str, width: int) -> list[str]:
-        # An option in a help text must not be broken at its hyphen.
+        # Do not break options in help texts at their hyphens.
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
     def _format_usage(
@@ -104,16 +104,16 @@ class _Help(argparse.HelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose messages are made visible, and name the word that was probably meant."""
+    """A parser that escapes its messages and suggests the word that was probably meant."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(formatter_class=_Help, allow_abbrev=False, **settings)
         self._words: list[str] = []
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        """Refuse unknown options here, where the known ones are known."""
+        """Refuse unknown options here, where the valid options are known."""
         self._words = [*(args or ())]
-        # First, as argparse takes the value of an unknown option for an argument.
+        # First, because argparse takes the value of an unknown option for a positional argument.
         unknown = [] if self._subparsers else [*filter(self._is_unknown, args or ())]
         if not unknown:
             found, unknown = super().parse_known_args(args, namespace)
@@ -165,7 +165,7 @@ def accepts(action: argparse.Action, value: str) -> bool:
 
 
 def actions(parser: argparse.ArgumentParser) -> Any:
-    """Add the place of subcommands to a parser, which alone prints its help."""
+    """Add subcommands to a parser, which prints its help if none is given."""
 
     def run(_: argparse.Namespace) -> int:
         parser.print_help()

@@ -1,20 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""Where text of others comes in and goes out: one function for each place that can misread it.
+"""Untrusted text, in and out: one function for each place that could misinterpret it.
 
-| place | what guards it |
+| place | guard |
 |---|---|
-| ReFrame and its job scripts | `refuse_command`; `refuse_unsafe` for paths, which get no quotes |
-| words of a shell, options of Slurm | `shlex`, after `refuse_command` |
-| the reason of a drained node | `slurm_reason` |
-| the terminal, mail, JUnit and one line of a log | `visible`, `one_line` |
-| metrics | `metric_label`; `busbar.report.prometheus` has the client's own |
+| ReFrame and its job scripts | `refuse_command`; `refuse_unsafe` for paths, which are not quoted |
+| shell words, Slurm options | `shlex`, after `refuse_command` |
+| the reason for draining a node | `slurm_reason` |
+| terminal, mail, JUnit, single log lines | `visible`, `one_line` |
+| metrics | `metric_label`; `busbar.report.prometheus` uses the client library |
 | HTML and SVG | the templates of `busbar.report.page`, which escape |
-| SQL | parameters; names of tables and columns are constants |
-| names of files | `refuse_unsafe`; those in reports are made of letters and digits |
+| SQL | parameters; table and column names are constants |
+| file names | `refuse_unsafe`; names in reports consist of letters and digits |
 
-What comes in: `read_text` for files, `busbar.parse.numbers` for numbers and JSON.
-`refuse_foreign` guards directories to write to, `refuse_foreign_code` and `refuse_shared` what is
-executed.
+Input: `read_text` for files, `busbar.parse.numbers` for numbers and JSON. `refuse_foreign` guards
+output directories; `refuse_foreign_code` and `refuse_shared` guard executed files.
 """
 
 from __future__ import annotations
@@ -30,36 +29,35 @@ from pathlib import Path
 
 from busbar.errors import BusbarError, file_error
 
-# ReFrame writes paths into job scripts without quotes. A colon separates the directories of a
-# search path and the sides of a bind mount, a comma separates bind mounts.
+# ReFrame writes paths into job scripts without quotes. Colons separate the directories of a search
+# path and the sides of a bind mount; commas separate bind mounts.
 _PATH = re.compile(r"[\w@%+=./~-]*")
 _REFERENCE = re.compile(r"\w[\w@%+=:./~-]*")
-# ReFrame expands values with the first two, on the host that submits; a line of its own in a job
-# script is a command.
+# ReFrame expands the first two on the submitting host; a new line in a job script is a command.
 _COMMAND = re.compile(r"\$\(|`|[\x00-\x1f\x7f]")
 
 
-# Printable by Unicode's categories, and still without a glyph: joiners, fillers and selectors.
+# Printable according to Unicode, but without a glyph: joiners, fillers and selectors.
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
 MOST_BYTES = 2**20
 _ALL_USERS = ["0", str(2**32 - 1)]
-"""The map of a process whose users are those of the host."""
+"""The UID map of a process in the host's user namespace."""
 
 
 def refuse_command(text: str) -> str:
-    """Return the text; raise ``ValueError`` if ReFrame or a job script would execute a part."""
+    """Return the text; raise ``ValueError`` if ReFrame or a job script would execute parts."""
     if found := _COMMAND.search(text):
         raise ValueError(
-            f"{text[:60]!a} has {found[0]!a}, which a job script would execute;"
-            " write one line without $( and backquotes"
+            f"{text[:60]!a} contains {found[0]!a}, which a job script would "
+            "execute; use one line without $( and backquotes"
         )
     return text
 
 
 def texts(value: object) -> Iterator[str]:
-    """Yield the strings of nested lists and mappings, with the keys."""
+    """Yield the strings in nested lists and mappings, including the keys."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -72,12 +70,12 @@ def texts(value: object) -> Iterator[str]:
 
 
 def refuse_unsafe(path: str | Path, where: str) -> None:
-    """Raise ``BusbarError`` for a path with a character other than letters, digits, _@%+=./~-."""
+    """Raise ``BusbarError`` unless a path consists of letters, digits and _@%+=./~-."""
     _refuse(_PATH, str(path), where)
 
 
 def refuse_unsafe_reference(name: str, where: str) -> None:
-    """Raise ``BusbarError`` for the name of an image that is not one word; colons are allowed."""
+    """Raise ``BusbarError`` for an image name that is not a single word; colons are allowed."""
     _refuse(_REFERENCE, name, where)
 
 
@@ -89,88 +87,88 @@ def _refuse(allowed: re.Pattern[str], text: str, where: str) -> None:
         raise BusbarError(
             f"{what}, which job scripts cannot contain",
             where=where,
-            hint="use letters, digits and _ @ % + = . / ~ -",
+            hint="use only letters, digits and _ @ % + = . / ~ -",
         )
 
 
 def output_directory(path: Path, where: str) -> Path:
-    """Make a directory that a run writes to, with its parents; return it without links.
+    """Create a run's output directory, with parents; return it with links resolved.
 
-    Raises ``BusbarError`` if job scripts cannot name it, if another user can lead what is written
-    there to other files, and if it cannot be made.
+    Raises ``BusbarError`` if job scripts cannot contain its name, if another user could redirect
+    files written to it, or if it cannot be created.
     """
     refuse_unsafe(path.resolve(), where)
     refuse_foreign(path, where)
-    with file_error("cannot be made", path, f"choose another {where}"):
+    with file_error("cannot be created", path, f"choose another {where}"):
         path.mkdir(parents=True, exist_ok=True)
     return path.resolve()
 
 
 def refuse_foreign(directory: Path, where: str) -> None:
-    """Raise ``BusbarError`` for a directory of another user, or one that anyone can write to.
+    """Raise ``BusbarError`` for a directory that belongs to another user or is world-writable.
 
-    Its owner can lead what is written there to another file, by a link. One that does not exist,
-    and one of root, are accepted. For root, the directories above it count too: who can write to
-    one of them can put another directory there during a run.
+    Its owner could redirect files written to it with a link. Missing directories and directories
+    of root are accepted. For root, parent directories are checked too: a user who can write to a
+    parent could replace the directory during a run.
     """
     refuse_links(directory, where)
     for path in (directory, *(directory.resolve().parents if _is_root() else ())):
         if who := _writer(path, {0, os.geteuid()}):
             raise BusbarError(
-                f"{who} {path}, and could lead the files that are written there to others",
+                f"{who} {path}, and could redirect files that are written there",
                 where=where,
                 hint="choose a directory that only you can write to",
             )
 
 
 def refuse_foreign_to_root(directory: Path, where: str) -> None:
-    """As ``refuse_foreign``, but only for root: others share such a directory on purpose."""
+    """Like ``refuse_foreign``, but only for root: users share such directories on purpose."""
     if _is_root():
         refuse_foreign(directory, where)
 
 
 def refuse_foreign_temporary() -> None:
-    """Raise ``BusbarError`` for temporary files of root in a directory of another user.
+    """Raise ``BusbarError`` if root's temporary files would go to another user's directory.
 
     ``sudo -E`` keeps TMPDIR, and some of these files are executed.
     """
-    with suppress(OSError):  # a full disk: the command that needs it says so
+    with suppress(OSError):  # full disk: the command that needs the space reports it
         if _is_root():
             refuse_shared(Path(tempfile.gettempdir()), "TMPDIR")
 
 
 def _is_root() -> bool:
-    """Whether this is root of the host: in a user namespace, owners can seem to be nobody."""
+    """Whether the user is root on the host: in a user namespace, owners can appear as nobody."""
     return not os.geteuid() and Path("/proc/self/uid_map").read_text().split()[1:] == _ALL_USERS
 
 
 def refuse_links(path: Path, where: str) -> None:
-    """Raise ``BusbarError`` if a link on the way to a path is another user's."""
+    """Raise ``BusbarError`` if a link in a path belongs to another user."""
     absolute = Path(os.path.abspath(path))
     for each in (absolute, *absolute.parents):
         with suppress(OSError):
             owner = each.lstat().st_uid
             if each.is_symlink() and owner not in (0, os.geteuid()):
                 raise BusbarError(
-                    f"{each} is a link of {_name(owner)}, who could lead it to other files",
+                    f"{each} is a link of {_name(owner)}, who could redirect it to other files",
                     where=where,
-                    hint="name the directory itself",
+                    hint="pass the directory itself",
                 )
 
 
 def refuse_shared(directory: Path, where: str) -> Path:
-    """Return a directory without links; raise ``BusbarError`` if another user can change it.
+    """Return a directory with links resolved; raise ``BusbarError`` if another user can change it.
 
-    Neither it nor a directory above it may be writable for others than the caller and root.
+    Only the caller and root may be able to write to it or its parents.
     """
     refuse_links(directory, where)
     real = directory.resolve()
     for path in (real, *real.parents):
         if who := _writer(path, {0, os.geteuid()}, alone=True):
             raise BusbarError(
-                f"{who} {path}, and what is in {real} is executed",
+                f"{who} {path}, and files in {real} are executed",
                 where=where,
-                hint="name a directory that only you can write to",
+                hint="use a directory that only you can write to",
             )
     return real
 
@@ -178,10 +176,10 @@ def refuse_shared(directory: Path, where: str) -> Path:
 def refuse_foreign_code(file: Path) -> None:
     """Raise ``BusbarError`` for a file to execute that another user can change.
 
-    The caller, root, and the owner of this installation are trusted. For root, all directories
-    above it count: who can write to one of them can put another file there.
+    The caller, root, and the owner of this installation are trusted. For root, all parent
+    directories are checked: a user who can write to one of them could replace the file.
     """
-    here = next(path for path in Path(__file__).parents if path.exists())  # of a program in a zip
+    here = next(path for path in Path(__file__).parents if path.exists())  # inside a zip
     trusted = {0, os.geteuid(), here.stat().st_uid}
     refuse_links(file, str(file))
     ways = (file.absolute(), file.resolve())
@@ -191,14 +189,14 @@ def refuse_foreign_code(file: Path) -> None:
             raise BusbarError(
                 f"{who} {path}, and {file.name} is executed",
                 where=str(file),
-                hint="let root, the owner of Busbar or you own both, writable for nobody else",
+                hint="only you, root and the owner of Busbar may own or be able to write to them",
             )
 
 
 def _writer(path: Path, trusted: set[int], *, alone: bool = False) -> str:
-    """Return who besides the trusted users can write to a path, in words; empty if nobody.
+    """Describe who besides the trusted users can write to a path; empty if nobody can.
 
-    With ``alone``, a group with other members counts.
+    With ``alone``, groups with other members count.
     """
     try:
         found = path.stat()
@@ -207,23 +205,23 @@ def _writer(path: Path, trusted: set[int], *, alone: bool = False) -> str:
     if found.st_uid not in trusted:
         return f"{_name(found.st_uid)} owns"
     sticky = stat.S_ISDIR(found.st_mode) and found.st_mode & stat.S_ISVTX
-    # The group of a user with the same number has no other member.
+    # A user's private group with the same number has no other members.
     if alone and found.st_mode & stat.S_IWGRP and found.st_gid not in (0, found.st_uid):
         return f"the group {found.st_gid} can write to"
     return "anyone can write to" if found.st_mode & stat.S_IWOTH and not sticky else ""
 
 
 def _name(uid: int) -> str:
-    with suppress(KeyError):  # an account without a name, as in containers
+    with suppress(KeyError):  # an account without a name, common in containers
         return pwd.getpwuid(uid).pw_name
     return str(uid)
 
 
 def replace_file(path: Path, content: str | bytes, *, public: bool = False) -> None:
-    """Write a whole file or none, without following a link that has its name.
+    """Write a file atomically, without following a link of that name.
 
-    ``public`` makes it readable for all, whatever the umask. Raises ``BusbarError`` for a link of
-    another user on the way, else ``OSError``.
+    ``public`` makes it world-readable regardless of the umask. Raises ``BusbarError`` for another
+    user's link in the path, and otherwise ``OSError``.
     """
     refuse_links(path.parent, str(path))
     umask = os.umask(0o077)
@@ -236,17 +234,18 @@ def replace_file(path: Path, content: str | bytes, *, public: bool = False) -> N
             file.flush()
             os.fsync(descriptor)
         os.replace(name, path)
-    except BaseException:  # an interruption, too, must not leave a part of it
+    except BaseException:  # an interruption must not leave a partial file either
         os.unlink(name)
         raise
 
 
 def visible(text: str, keep: str = "\t\n") -> str:
-    r"""Replace what a terminal obeys or does not show by escapes such as ``\x1b`` and ``\u202e``.
+    r"""Escape characters that a terminal interprets or does not show, such as ``\x1b`` and
+    ``\u202e``.
 
-    That is all that Unicode does not call printable (controls, formats such as those of text
-    direction, separators other than the space, lone surrogates, unassigned characters), except
-    ``keep``.
+    These are all characters that Unicode does not classify as printable (controls, formats such as
+    text direction, separators other than the space, lone surrogates, unassigned characters),
+    except ``keep``.
     """
     plain = text.translate(dict.fromkeys(map(ord, keep)))
     if plain.isprintable() and (plain.isascii() or not _INVISIBLE.search(plain)):
@@ -262,26 +261,27 @@ def visible(text: str, keep: str = "\t\n") -> str:
 
 
 def one_line(text: str) -> str:
-    """Return ``text`` as a part of one line: a line feed is an escape, too."""
+    """Return ``text`` as part of one line: line feeds are escaped, too."""
     return visible(text, keep="\t")
 
 
 def metric_label(text: str) -> str:
-    """Return the value of a label as Prometheus' text format writes it."""
+    """Return a label value in the Prometheus text format."""
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
 def slurm_reason(text: str) -> str:
-    """Return text that no shell, table or parser of Slurm takes for something else."""
+    """Return text that shells, tables and Slurm's parsers do not misinterpret."""
     return " ".join(re.sub(r"[^ !#%&()*+,./0-9:;<=>?@A-Z\[\]_a-z{}~-]", "?", text).split())
 
 
 def read_text(
     path: Path, most: int = MOST_BYTES, *, errors: str = "strict", own: bool = False
 ) -> str:
-    """Return the text of a file; raise ``OSError`` for anything but a file of ``most`` bytes.
+    """Return the text of a regular file of at most ``most`` bytes; raise ``OSError`` otherwise.
 
-    ``errors`` is as for ``bytes.decode``. With ``own``, the file must be the caller's or root's.
+    ``errors`` is passed to ``bytes.decode``. With ``own``, the file must belong to the caller or
+    root.
     """
     with open(path, "rb", opener=regular) as stream:
         owner = os.fstat(stream.fileno()).st_uid

@@ -30,22 +30,22 @@ if TYPE_CHECKING:
     from busbar.check.processes import Interruption
 
 _TAKE_OPTIONS = ("--sbatch",)
-"""The options whose value begins with a hyphen."""
+"""Options whose values begin with a hyphen."""
 _WHAT = """\
-Finds out whether the GPUs and the network of a cluster are as fast as their links allow, and if
-not, which link, node or setting is at fault."""
+Tests whether the GPUs and the network of a cluster are as fast as their links allow, and if not,
+finds the link, node or setting at fault."""
 _START_JOBS = (["check"], ["sweep", "run"], ["nightly"], ["certify", "run"])
-"""Commands that start ReFrame, launchers and ranks, of which nothing may be left."""
+"""Commands that start ReFrame, launchers and ranks, and must not leave any of them behind."""
 _EXTRAS = {
     "reframe": "check",
     **dict.fromkeys(("jinja2", "numpy", "prometheus_client"), "history"),
 }
-"""What the extras of pyproject.toml install."""
-EXIT_USAGE = 2  # as argparse; 1 is a verdict that is not pass
+"""Packages installed by the extras of pyproject.toml."""
+EXIT_USAGE = 2  # like argparse; 1 means a verdict other than pass
 
 
 class _Version(argparse.Action):
-    """Ask git for the commit only if the version is wanted."""
+    """Ask git for the commit only if the version is requested."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:  # noqa: A002
         super().__init__(option_strings, dest, nargs=0, help=help)
@@ -56,7 +56,7 @@ class _Version(argparse.Action):
 
 
 class _UsageExit(SystemExit):
-    """Arguments that a parser refuses, after it has printed why."""
+    """Raised for arguments that a parser refuses, after it has printed the reason."""
 
     def __init__(self, error: BusbarError, command: str) -> None:
         super().__init__(EXIT_USAGE)
@@ -64,7 +64,7 @@ class _UsageExit(SystemExit):
 
 
 class _Parser(Parser):
-    """Keep the message of an error, which is printed as JSON as well."""
+    """Keep the error message, which is printed as JSON as well."""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         known = [*(action.choices or ())]
@@ -100,7 +100,7 @@ class _Parser(Parser):
 
 
 def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
-    """Return the command line; only the subcommands in ``loaded`` have their options."""
+    """Return the parser; only the subcommands in ``loaded`` have their options."""
     lists = (
         "\n".join([f"  {heading}:", *(f"    {name:<10} {text}" for name, text in group.items())])
         for heading, group in commands.GROUPS.items()
@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = _joined(words)
     names = [word for word in words if not word.startswith("-")]
     command = next((word for word in names if word in commands.SUMMARIES), *names[:1] or [""])
-    os.umask(os.umask(0o077) | 0o002)  # others may read the reports, not change them
+    os.umask(os.umask(0o077) | 0o002)  # other users may read the reports but not change them
     try:
         if not any(names[: len(each)] == each for each in _START_JOBS):
             return _run(words, command)
@@ -138,7 +138,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _joined(words: list[str]) -> list[str]:
-    """Join an option that takes options with them: argparse takes ``--qos=x`` for one of ours."""
+    """Join an option with a value that is an option: argparse takes ``--qos=x`` for ours."""
     for n, word in enumerate(words[:-1]):
         if word in _TAKE_OPTIONS:
             return [*words[:n], f"{word}={words[n + 1]}", *_joined(words[n + 2 :])]
@@ -170,7 +170,7 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
             _print_error(command, error)
         return _usage_status(command)
     except BrokenPipeError:
-        # The reader (head, less) went away; nothing is lost that it wanted.
+        # The reader (head, less) has exited and does not need the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - a bug is never a verdict: 1 would say so
@@ -181,7 +181,7 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
 
 @contextmanager
 def _extras() -> Iterator[None]:
-    """Say how to install what only some commands need."""
+    """Explain how to install a package that only some commands need."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -193,15 +193,15 @@ def _extras() -> Iterator[None]:
 
 
 def _refuse_options_first(words: list[str]) -> None:
-    """Raise ``BusbarError`` for options before the command that has them."""
+    """Raise ``BusbarError`` for options before the command they belong to."""
     names = [word for word in words if word in commands.SUMMARIES]
     if names and words[0].startswith("-") and words[0] not in ("-h", "--help", "--version"):
         after = shlex.join([names[0], *(word for word in words if word != names[0])])
-        raise BusbarError(f"{words[0]} is before the command", hint=f"write: busbar {after}")
+        raise BusbarError(f"{words[0]} must come after the command", hint=f"write: busbar {after}")
 
 
 def _usage_status(command: str) -> int:
-    """Return 2, but 0 for the gate in a prolog: a wrong option must not drain a node."""
+    """Return 2, or 0 for the gate in a prolog: a wrong option must not drain a node."""
     if command != "gate":
         return EXIT_USAGE
     from busbar.gate.command import usage_status  # noqa: PLC0415 - only for this command
@@ -219,7 +219,7 @@ def _summary(error: Exception) -> str:
 
 
 def _logged(error: Exception) -> str:
-    """Write the traceback, without secrets, to a file that only the user can read."""
+    """Write the redacted traceback to a file that only the user can read."""
     text = f"busbar {full_version()}\n{redact(''.join(traceback.format_exception(error)))}"
     try:
         descriptor, name = mkstemp(prefix="busbar-", suffix=".log")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where the sites, the checks and the history are, and which commit this is."""
+"""Paths of sites, checks and history, and the commit of this installation."""
 
 from __future__ import annotations
 
@@ -10,42 +10,42 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parent
-_INSTALLED = _PACKAGE / "shipped"  # only wheels have it, see setup.py
+_INSTALLED = _PACKAGE / "shipped"  # exists only in wheels, see setup.py
 
 CHECKOUT = None if _INSTALLED.is_dir() else _PACKAGE.parent
-"""The repository that this Busbar runs from; None if it was installed from a wheel."""
+"""The repository that Busbar runs from; None if it was installed from a wheel."""
 
 SITES = (CHECKOUT or _INSTALLED) / "site"
 LIKE = "A system like "
-"""How the description of a site begins that is a copy of another one."""
+"""Start of the description of a site that was copied from another site."""
 CHECKS = (CHECKOUT or _INSTALLED) / "reframe_checks"
 PYTHON = (sys.executable, "-P", "-m")
-"""Runs a module; it imports nothing from the working directory."""
+"""Runs a module without importing from the working directory."""
 OWN = (*PYTHON, "busbar")
 
 
 def busbar(*words: str) -> list[str]:
-    """Return a command of this Busbar."""
+    """Return a command line of this Busbar installation."""
     return [*OWN, *words]
 
 
 def history_directory() -> Path:
-    """Return where ReFrame stores results: ``BUSBAR_HISTORY``, or its own default."""
+    """Return the directory of ReFrame's results: ``BUSBAR_HISTORY``, or ReFrame's default."""
     chosen = os.environ.get("BUSBAR_HISTORY", "")
     home = os.environ.get("HOME") or "/"
     return Path(chosen).absolute() if chosen else Path(home, ".reframe", "reports")
 
 
 def to_install(extra: str) -> str:
-    """Return how to install an extra: the package index has another package of our name."""
+    """Return how to install an extra: on the package index, our name is another package."""
     wheel = f"busbar_hpc-{_number()}-py3-none-any.whl"
     return "run: make setup" if CHECKOUT else f"run: pip install './{wheel}[{extra}]'"
 
 
 def full_version() -> str:
-    """Return version and commit, as in ``0.1.0 (886ff82)``.
+    """Return version and commit, such as ``0.1.0 (886ff82)``.
 
-    A copy on PYTHONPATH has no version.
+    A copy on PYTHONPATH does not have a version.
     """
     return f"{_number()} ({commit()})"
 
@@ -58,7 +58,7 @@ def _number() -> str:
 
 
 def commit() -> str:
-    """Return the commit from git or, without a repository, the one that the build recorded."""
+    """Return the commit from git or, without a repository, from the build."""
     if CHECKOUT and (CHECKOUT / ".git").exists():
         describe = ["git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+dirty"]
         try:
@@ -66,6 +66,6 @@ def commit() -> str:
                 describe, cwd=CHECKOUT, text=True, stderr=subprocess.DEVNULL
             ).strip()
         except (OSError, subprocess.CalledProcessError):
-            return "commit unknown"  # no git, or a repository of another user
+            return "commit unknown"  # no git, or another user's repository
     recorded = _PACKAGE / "commit.txt"
     return recorded.read_text().strip() if recorded.exists() else "commit unknown"

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""JSON documents: one dataclass is what a command writes, reads back and documents.
+"""JSON documents: a command writes, reads and documents them through one dataclass.
 
-The keys of an object are the fields of its class in their order, then its properties that are
-marked with :func:`in_json`. :func:`written` says where a key differs from its field. The classes
-need only the standard library; pydantic reads files, and describes the classes as JSON schemas.
+The keys of an object are the fields of its class in order, followed by properties marked with
+:func:`in_json`. :func:`written` declares keys that differ from their fields. The classes need only
+the standard library; pydantic reads files and generates JSON schemas.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ _PROPERTY = TypeVar("_PROPERTY", bound=Callable[..., Any])
 _RULE = "busbar.document"
 _EMPTY: tuple[object, ...] = (None, "", (), [], {})
 _MOST_BYTES, _MOST_VALUES = 2**26, 4_000_000
-"""The results of 100,000 readings have 31 MiB, and are read in 2 s and 200 MiB."""
+"""The results of 100,000 readings take 31 MiB; reading them takes 2 s and 200 MiB."""
 _SLICE = 1000
-"""Entries of a mapping whose errors are kept."""
+"""Number of mapping entries for which errors are kept."""
 
 
 @dataclass(frozen=True)
 class JsonKey:
-    """How an attribute of a class is written."""
+    """How to write an attribute of a class."""
 
     attribute: str
     key: str = ""
-    """The key, if it is not the name of the attribute."""
+    """The key, if it differs from the attribute name."""
     by: Callable[[Any], Any] | None = None
     """Converts a value other than None."""
     omit: bool = False
-    """Whether the key is left out for None, and for an empty value."""
+    """Whether to omit the key for None and for empty values."""
     inline: bool = False
-    """Whether the keys of the value stand in place of this one."""
+    """Whether the keys of the value replace this key."""
     hidden: bool = False
-    """Whether it is not written."""
+    """Whether to omit it always."""
     after: str = ""
-    """Of a property, the attribute that it follows; the last one if it is empty."""
+    """For a property, the attribute after which it is written; empty for the last one."""
 
 
 def written(
@@ -62,12 +62,12 @@ def written(
     inline: bool = False,
     hidden: bool = False,
 ) -> dict[str, JsonKey]:
-    """Return the ``metadata`` of a field whose key differs from it (:class:`JsonKey`)."""
+    """Return ``metadata`` for a field that is written differently (:class:`JsonKey`)."""
     return {_RULE: JsonKey("", key, by, omit, inline, hidden)}
 
 
 def in_json(after: str = "", **options: Any) -> Callable[[_PROPERTY], _PROPERTY]:
-    """Mark the function of a property whose value is written, too."""
+    """Mark a property function so that its value is written, too."""
 
     def mark(function: _PROPERTY) -> _PROPERTY:
         setattr(function, _RULE, JsonKey(function.__name__, after=after, **options))
@@ -78,7 +78,7 @@ def in_json(after: str = "", **options: Any) -> Callable[[_PROPERTY], _PROPERTY]
 
 @cache
 def keys_of(kind: Any) -> tuple[JsonKey, ...]:
-    """Return the keys of a class in their order."""
+    """Return the keys of a class in order."""
     found = []
     for each in fields(kind):
         rule = each.metadata.get(_RULE, JsonKey(""))
@@ -97,11 +97,11 @@ def keys_of(kind: Any) -> tuple[JsonKey, ...]:
 
 
 def to_json(value: Any) -> Any:
-    """Return what ``json`` writes for a document or a part of one."""
+    """Return a document, or part of one, in types that ``json`` can write."""
     if value is None or isinstance(value, str | int):  # most values are plain
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else None  # JSON has no such number
+        return value if math.isfinite(value) else None  # JSON has no NaN or infinity
     if is_dataclass(value):
         return dict(_items(value))
     if isinstance(value, Mapping):
@@ -128,15 +128,15 @@ def _validator(kind: Any, finite: bool) -> SchemaValidator:
     from pydantic import ConfigDict, TypeAdapter  # noqa: PLC0415 - most commands read none
     from pydantic_core import SchemaValidator  # noqa: PLC0415
 
-    # A class takes its configuration from what it is in.
+    # A class inherits the configuration of the enclosing class.
     adapter = TypeAdapter(tuple[kind], config=ConfigDict(allow_inf_nan=not finite))
     return SchemaValidator(_ending_early(adapter.core_schema))
 
 
 def _ending_early(schema: Any) -> Any:
-    """Return a schema of pydantic whose lists and mappings end early at what is wrong.
+    """Return a pydantic schema that stops early at errors in lists and mappings.
 
-    Otherwise pydantic keeps every error of millions of wrong rows.
+    Otherwise pydantic would keep every error of millions of wrong rows.
     """
     if isinstance(schema, list):
         return [_ending_early(each) for each in schema]
@@ -153,7 +153,7 @@ def _ending_early(schema: Any) -> Any:
 
 
 def _in_slices(value: Any, validated: Callable[[Any], Any]) -> Any:
-    """Validate the entries of a mapping by slices, as pydantic has no early end for mappings."""
+    """Validate a mapping in slices: pydantic cannot stop early in a mapping."""
     if not isinstance(value, Mapping) or len(value) <= _SLICE:
         return validated(value)
     found: dict[Any, Any] = {}
@@ -164,9 +164,9 @@ def _in_slices(value: Any, validated: Callable[[Any], Any]) -> Any:
 
 
 def parse_document(kind: Callable[..., _T], data: object, *, finite: bool = False) -> _T:
-    """Return the document in data of JSON; raise ``ValueError`` that names the wrong key.
+    """Return the document in JSON data; raise ``ValueError`` that names the wrong key.
 
-    With ``finite``, numbers that JSON does not have are wrong, too.
+    With ``finite``, NaN and infinity are errors, too.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - as above
 
@@ -178,24 +178,24 @@ def parse_document(kind: Callable[..., _T], data: object, *, finite: bool = Fals
 
 
 def wrong_key(error: ValidationError) -> str:
-    """Return the first key that is wrong, and what is wrong with it."""
+    """Return the first wrong key and its error."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
-    # pydantic names our class there.
+    # pydantic's message contains the class name.
     what = "is not an object" if first["type"] == "dataclass_type" else first["msg"]
     return f"{'.'.join(map(str, first['loc'][1:])) or 'document'}: {what}"
 
 
 def load(text: str) -> Any:
-    """Return the JSON in a text of others; raise ``ValueError``, also for millions of values."""
+    """Parse untrusted JSON; raise ``ValueError``, also for millions of values."""
     if sum(map(text.count, "[{,")) > _MOST_VALUES:
         raise ValueError(f"has more than {_MOST_VALUES:,} values")
     return numbers.load_json(text, once=True)
 
 
 def read_document(path: Path, hint: str, *kinds: Any) -> Any:
-    """Return the document of a file; the key ``schema`` decides which of ``kinds`` it is.
+    """Return the document in a file; its key ``schema`` selects one of ``kinds``.
 
-    Raises ``BusbarError`` with ``hint`` if it cannot be read or is another document.
+    Raises ``BusbarError`` with ``hint`` if it cannot be read or is a different document.
     """
     by_schema: dict[Any, Any] = {_schema_of(kind): kind for kind in kinds}
     with file_error("cannot be read", path, hint), value_error("{}", path, hint):
@@ -203,7 +203,7 @@ def read_document(path: Path, hint: str, *kinds: Any) -> Any:
         schema = data.get("schema", _schema_of(kinds[0])) if isinstance(data, Mapping) else None
         if isinstance(schema, str) and schema not in by_schema:
             other = schema.partition("/")[0] in {each.partition("/")[0] for each in by_schema}
-            again = ": another version of Busbar wrote it; write it again with this one" * other
+            again = (": written by another version of Busbar; write it again") * other
             raise ValueError(f"has the schema {schema!r}, not {' or '.join(by_schema)}{again}")
         kind = by_schema[schema] if isinstance(schema, str) else kinds[0]
         return parse_document(kind, data, finite=True)
@@ -218,20 +218,20 @@ class ErrorRow:
     """Invalid input or a missing prerequisite."""
 
     what: str = field(metadata=written(by=redact))
-    """What is wrong, in one sentence."""
+    """The error, in one sentence."""
     where: str = field(metadata=written(by=redact))
-    """The file with the key or line; empty if there is none."""
+    """The file with the key or line; empty if not applicable."""
     hint: str = field(metadata=written(by=redact))
-    """What to do; empty if there is nothing to say."""
+    """The next step; may be empty."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorDocument:
-    """What every command with ``--json`` prints with exit status 2."""
+    """Printed by every command with ``--json`` on exit status 2."""
 
     schema: Literal["busbar-error/1"] = "busbar-error/1"
     """The schema of this document."""
     command: str
     """The subcommand."""
     error: ErrorRow
-    """Why it did not run."""
+    """The reason why it did not run."""

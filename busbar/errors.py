@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The error class for users: what is wrong, where, and what to do."""
+"""The error class for users: the error, its location, and the next step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from difflib import get_close_matches
 
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
-"""What a value of another form than expected raises."""
+"""Exceptions raised by a value of an unexpected form."""
 
 
 _PERMISSIONS = "ls -l shows its permissions, chmod changes them"
@@ -76,7 +76,7 @@ def value_error(
     hint: str,
     kinds: type[Exception] | tuple[type[Exception], ...] = ValueError,
 ) -> Iterator[None]:
-    """Turn an error of a value into ``what``: ``{}`` is its text, ``{kind}`` its class."""
+    """Turn a value error into ``what``: ``{}`` is its text, ``{kind}`` its class."""
     try:
         yield
     except kinds as error:
@@ -85,13 +85,13 @@ def value_error(
 
 
 def several(errors: Sequence[BusbarError]) -> BusbarError:
-    """Return the first of several errors, with the others."""
+    """Return the first of several errors, which counts the others."""
     first = errors[0]
     return BusbarError(first.what, where=first.where, hint=first.hint, others=errors[1:])
 
 
 def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return ``did you mean 'x'?`` if a known word is close, else ``otherwise``, or all words."""
+    """Return ``did you mean 'x'?`` if a known word is close, or ``otherwise``, or all words."""
     words = list(known)
     if meant := near(word, words):
         return f"did you mean {meant!r}?"
@@ -115,11 +115,11 @@ def near(word: str, known: Iterable[str]) -> str:
 
 
 def _shortens(short: str, word: str) -> bool:
-    """Return whether a word has the letters of a shorter one in their order."""
+    """Return whether a word contains the letters of a shorter word in order."""
     letters = iter(word)
     return all(letter in letters for letter in short)
 
 
 def _plain(word: str) -> str:
-    """Return what people remember of a name: not its case, hyphens and underscores."""
+    """Return a name without the details that people forget: case, hyphens and underscores."""
     return re.sub(r"^-+|(?<=\w)[-_. ]", "", word.casefold())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a user meant who typed a wrong command or variable, or gave a file of another command."""
+"""Hints for wrong commands and variables, and for files of another command."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _OURS = "BUSBAR_"
 
 
 def other_command(word: str, known: Sequence[str]) -> str:
-    """Return the commands that a word may mean, as a question; empty if there are none.
+    """Return the commands that a word may mean, as a question; may be empty.
 
-    ``known`` are those where it was typed.
+    ``known`` are the commands that are valid in its place.
     """
     names: dict[str, list[str]] = {name: [name] for name in commands.SUMMARIES}
     for each in _options():
@@ -62,10 +62,10 @@ def ignored_variable(command: str, options: Container[str]) -> str:
 
 
 def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarError:
-    """Return an error that a file of the command line has caused, with what the file really is.
+    """Return the error of a file on the command line, with a hint on what the file is.
 
-    That is: another file if it does not exist, one that the user cannot read, one of another
-    command, or the directory of the right one.
+    The file may be misspelled, not readable by the user, for another command, or the directory of
+    the right file.
     """
     for before, word in zip(["", *words], words, strict=False):
         option, _, name = word.rstrip("/").rpartition("=")
@@ -82,13 +82,13 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
             if not (option or path.suffix) and "--output" in str(_options().get(command)):
                 hint += f"; if results go there, write --output {name}"
         elif not os.access(path, os.R_OK):
-            hint = "its permissions do not let you read it: ls -l shows them, chmod changes them"
+            hint = "you do not have permission to read it: see ls -l and chmod"
         else:
             place = f"{command} {option}".strip()
-            whole = error.where.rstrip("/") == name  # not a file inside an image
+            whole = error.where.rstrip("/") == name  # not for files inside an image
             if whole and path.is_dir() and "regular file" in error.what:
                 inside = (f for f in sorted(path.glob("*.json*")) if place in _kind(f)["accepted"])
-                hint = f"give a file of it{''.join(f', such as {f}' for f in [*inside][:1])}"
+                hint = f"pass a file in it{''.join(f', such as {f}' for f in [*inside][:1])}"
                 return BusbarError("is a directory", where=error.where, hint=hint)
             return _of_kind(path, place) or error
         return BusbarError(error.what, where=error.where, hint=hint, others=error.others)
@@ -101,7 +101,7 @@ def reader(path: Path) -> str:
 
 
 def _of_kind(path: Path, place: str) -> BusbarError | None:
-    """Return what a file is, and what reads it; None if it is unknown or accepted here."""
+    """Return what a file is and which command reads it; None if unknown or accepted here."""
     kinds = beside(__file__)["files"]
     wanted = " or ".join(each["is"] for each in kinds if place in each["accepted"])
     kind = _kind(path)
@@ -112,7 +112,7 @@ def _of_kind(path: Path, place: str) -> BusbarError | None:
 
 
 def _kind(path: Path) -> dict[str, Any]:
-    """Return the row of ``files`` that describes a file; one without words if it is unknown."""
+    """Return the row of ``files`` that describes a file; an empty row if unknown."""
     head = None
     with suppress(OSError), open(path, "rb", opener=regular) as stream:
         head = stream.read(_HEAD).partition(b"\0")[0].decode(errors="replace")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Describe the MPI of a delivery: its family, its variables and how its ranks are started."""
+"""The MPI of a delivery: its family, variables and launcher options."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from busbar.site.model import Site
 
 NAMES: dict[MpiFamily, str] = {"openmpi": "Open MPI", "mpich": "MPICH", "cray-mpich": "Cray MPICH"}
 SONAMES: dict[str, MpiFamily] = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi"}
-"""The MPI whose ABI a library has; Cray MPICH has the ABI of MPICH."""
+"""MPI family by library ABI; Cray MPICH has the MPICH ABI."""
 SHARED_MEMORY = ("sysv", "posix", "cma", "knem", "xpmem")
-"""UCX transports (``ucx_info -d``) that connect two processes of a node."""
+"""UCX transports (``ucx_info -d``) that connect two processes on a node."""
 _GPU = {stack: (f"{run_time}_ipc",) for stack, run_time in GPU_STACKS.items()}
 _VERBS = ("rc_mlx5", "dc_mlx5", "rc_verbs", "ud_mlx5", "ud_verbs")
 _NETWORK = {"verbs": _VERBS, "efa": ("srd", "ud_verbs")}
 
-# Variables of one family, which must not be set in a job of another family.
+# Variables of one MPI family, which must not be set for another family.
 _OWN_VARIABLES = {
     "openmpi": ("OMPI_", "PRTE_", "PMIX_"),
     "mpich": ("MPICH_", "MPIR_", "HYDRA_"),
@@ -34,24 +34,24 @@ _OWN_VARIABLES = {
 
 @dataclass(frozen=True)
 class MpiInstall:
-    """The MPI that compiles and starts the programs of one environment."""
+    """The MPI that compiles and starts the programs of an environment."""
 
     family: MpiFamily
     directory: Path | None = None
-    """The directory of its ``mpirun``; None if that is on PATH or does not exist."""
+    """The directory of its ``mpirun``; None if it is on PATH or does not exist."""
     own: bool = True
-    """Whether it belongs to the stack; else it is the wheel of this Python environment."""
+    """Whether it belongs to the stack; otherwise it is the wheel in this Python environment."""
 
     @property
     def compiler(self) -> str:
-        """Return the C++ compiler; the wrapper of Cray links MPI by itself."""
+        """Return the C++ compiler; the Cray wrapper links MPI automatically."""
         return "CC" if self.family == "cray-mpich" else "mpic++"
 
     def missing_compiler(self, path: Sequence[str]) -> str:
-        """Return why nothing can be compiled for this MPI; empty if its compiler exists.
+        """Return why programs cannot be compiled for this MPI; empty if its compiler exists.
 
-        The compiler must be in the directory of ``mpirun``: another one on PATH belongs to another
-        MPI. Without ``mpirun``, as on Cray, ``path`` is searched.
+        The compiler must be in the directory of ``mpirun``: a compiler on PATH may belong to
+        another MPI. Without ``mpirun``, as on Cray, ``path`` is searched.
         """
         if self.directory:
             beside = self.directory / self.compiler
@@ -66,7 +66,7 @@ class MpiInstall:
         return not variable.startswith(tuple(foreign))
 
     def over_ucx(self, site: Site) -> bool:
-        """Return whether messages go by UCX, which then logs its transports."""
+        """Return whether messages use UCX, which then logs its transports."""
         if self.family == "openmpi":
             return not self._by_libfabric(site)
         if self.family == "cray-mpich":
@@ -77,13 +77,13 @@ class MpiInstall:
     def _by_libfabric(self, site: Site) -> bool:
         """Return whether this Open MPI needs libfabric: UCX has no transport for Slingshot.
 
-        That of the wheels has no provider for it either, and stays with TCP.
+        Open MPI from wheels lacks a provider for it, too, and stays with TCP.
         """
         on_slingshot = site.fabric is not None and site.fabric.provider == "cxi"
         return on_slingshot and self.family == "openmpi" and self.own
 
     def _netmod(self) -> str:
-        """Return the default network module of MPICH: the first that it was built with."""
+        """Return MPICH's default network module: the first that it was built with."""
         output = _output([self._program("mpichversion")])
         device = re.search(r"^MPICH Device:\s*ch4:(?P<netmod>\w+)", output, re.MULTILINE)
         return device["netmod"] if device else ""
@@ -92,11 +92,11 @@ class MpiInstall:
         return str(self.directory / name) if self.directory else name
 
     def variables(self, site: Site) -> dict[str, str]:
-        """Return the variables that this MPI needs on any machine, or for the fabric of a site.
+        """Return the variables that this MPI needs on any machine, or for a site's fabric.
 
-        Open MPI uses UCX only for a list of transports and devices, none of which exists without
-        InfiniBand (``ompi_info --param opal_common ucx``): both lists are widened. UCX logs its
-        transports at level info, to standard error, apart from the output of the program.
+        By default, Open MPI uses UCX only with InfiniBand transports and devices (``ompi_info
+        --param opal_common ucx``): both lists are extended. UCX logs its transports at level info,
+        to standard error, separate from the program's output.
         """
         logged = {"UCX_LOG_LEVEL": "info", "UCX_LOG_FILE": "stderr"} if self.over_ucx(site) else {}
         if self.family == "mpich":
@@ -112,31 +112,31 @@ class MpiInstall:
         else:
             variables = {
                 "OMPI_MCA_pml": "ucx",
-                # UCX needs none, and the one for libfabric sleeps for 1 s if it finds no network.
+                # UCX does not need it, and libfabric's sleeps for 1 s if it finds no network.
                 "OMPI_MCA_btl": "^ofi",
                 "OMPI_MCA_opal_common_ucx_tls": "any",
                 "OMPI_MCA_opal_common_ucx_devices": "any",
                 **logged,
             }
         if site.scheduler != "local" and not self.own:
-            # Slurm requires munge, which the PMIx of the wheel does not support.
+            # Slurm requires munge, which the wheel's PMIx does not support.
             variables["PMIX_MCA_psec"] = "native"
         if os.geteuid() == 0:
             variables |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
         return variables
 
     def transports(self, stack: Stack, site: Site) -> tuple[str, ...]:
-        """Return the UCX transports, one of which must connect two ranks of a node.
+        """Return the UCX transports that may connect two ranks on a node.
 
-        Empty for other MPIs than Open MPI over UCX. MPICH opens endpoints of UCX within a node but
-        uses its own shared memory: its readings do not change with UCX_TLS=tcp. Only the band
-        shows then that no network was used.
+        Empty except for Open MPI over UCX. MPICH opens UCX endpoints within a node but uses its
+        own shared memory: its readings do not change with UCX_TLS=tcp. In that case, only the band
+        shows that no network was used.
         """
         known = self.family == "openmpi" and self.over_ucx(site)
         return _GPU.get(stack, SHARED_MEMORY) if known else ()
 
     def across(self, stack: Stack, site: Site) -> tuple[str, ...]:
-        """Return the UCX transports, one of which each connection between nodes must use."""
+        """Return the UCX transports that connections between nodes may use."""
         within = (*SHARED_MEMORY, *_GPU.get(stack, ()))
         return (*within, *network_transports(site)) if self.over_ucx(site) else ()
 
@@ -154,10 +154,10 @@ class MpiInstall:
         return pmi_types(self.family, pmix=linked)
 
     def srun_options(self, site: Site, offered: Sequence[str] | None) -> tuple[str, ...]:
-        """Return the options of srun that select a PMI; ``offered`` None takes the best one.
+        """Return the srun options that select a PMI; the best one if ``offered`` is None.
 
-        Raises ``BusbarError`` if Slurm offers no PMI of this MPI: each rank would then start as a
-        job of its own.
+        Raises ``BusbarError`` if Slurm offers no PMI that this MPI supports: each rank would then
+        start as a separate MPI job.
         """
         supported = self.pmi_types()
         if offered is None:
@@ -167,14 +167,14 @@ class MpiInstall:
                 return (f"--mpi={pmi}",)
         raise BusbarError(
             f"{NAMES[self.family]} supports {' or '.join(supported)}, srun offers"
-            f" {', '.join(offered) or 'nothing'}: each rank would start as a job of its own",
+            f" {', '.join(offered) or 'nothing'}: each rank would start as a separate MPI job",
             where=f"site {site.name}, srun --mpi=list",
-            hint="install the PMI plugin of Slurm for it, or use another MPI",
+            hint="install a PMI plugin for it in Slurm, or use another MPI",
         )
 
 
 def network_transports(site: Site) -> tuple[str, ...]:
-    """Return the UCX transports, one of which must carry data between nodes."""
+    """Return the UCX transports that may carry data between nodes."""
     provider = site.fabric.provider if site.fabric else ""
     return _NETWORK.get(provider, ("tcp",))
 
@@ -190,7 +190,7 @@ def family_of(directory: Path) -> MpiFamily | None:
 def pmi_types(family: MpiFamily, *, pmix: bool = False, pmi2: bool = False) -> tuple[str, ...]:
     """Return the types of ``srun --mpi`` that an MPI supports, best first.
 
-    ``pmix``: it is linked with libpmix. ``pmi2``: it has a plugin for PMI2. Open MPI 5 supports
+    ``pmix``: linked with libpmix. ``pmi2``: has a PMI2 plugin. Open MPI 5 supports
     only PMIx; Open MPI 4 can be built with PMI2.
     """
     if family == "openmpi":
@@ -201,6 +201,6 @@ def pmi_types(family: MpiFamily, *, pmix: bool = False, pmi2: bool = False) -> t
 
 
 def _output(command: list[str]) -> str:
-    """Return all that a command prints; nothing if it cannot be started."""
+    """Return the output of a command; empty if it cannot be started."""
     done = call(command)
     return "" if done.returncode == NO_ANSWER else done.stdout + done.stderr

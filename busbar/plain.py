@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Text of others that cannot control the terminal, with the standard library alone.
+"""Print untrusted text so that it cannot control the terminal; standard library only.
 
 `busbar.terminal` adds styles, wrapping tables and progress. ``tests/test_terminal.py`` refuses
 other ways to print.
@@ -20,7 +20,7 @@ Part = str | tuple[str, str]
 """Text, or text and its style."""
 
 GAP = 2
-"""Blanks between two columns."""
+"""Spaces between two columns."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,9 @@ class Column:
 
     name: str
     right: bool = False
-    """Whether it is aligned to the right."""
+    """Whether to align it to the right."""
     rank: int = 0
-    """The order in which columns get their place; a narrow terminal loses the last ones. Those of
-    rank 0 are always there."""
+    """Placement order; a narrow terminal omits the last columns, but never those of rank 0."""
 
 
 class Plain:
@@ -40,25 +39,25 @@ class Plain:
 
     def __init__(self, stream: TextIO) -> None:
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # any locale can print any text
+            stream.reconfigure(errors="backslashreplace")  # print any text in any locale
         self._stream = stream
 
     def line(self, *parts: Part, style: str = "") -> None:
-        """Print one line, whatever ``parts`` contain. It is not wrapped: people grep lines."""
+        """Print one line, whatever ``parts`` contain, without wrapping: people grep lines."""
         self.text("".join(one_line(_text(part)) for part in parts) + "\n")
 
     def text(self, text: str) -> None:
-        """Print lines as they are."""
+        """Print lines unchanged."""
         self._stream.write(visible(text))
         self._stream.flush()
 
     def document(self, document: Mapping[str, Any] | Sequence[Any], indent: int = 1) -> None:
         """Print JSON in ASCII without control characters."""
         text = json.dumps(document, indent=indent)
-        self.text(text.replace("\x7f", "\\u007f") + "\n")  # the one that json leaves
+        self.text(text.replace("\x7f", "\\u007f") + "\n")  # json does not escape DEL
 
     def fitted(self, columns: Sequence[Column], rows: Sequence[Sequence[Part]]) -> None:
-        """Print a table whose rows are one line each, as wide as its content."""
+        """Print a table with one line per row, as wide as its content."""
         cells = [[one_line(_text(part)) for part in row] for row in rows]
         table = [[column.name for column in columns], *cells]
         shown = [
@@ -80,10 +79,10 @@ def _text(part: Part) -> str:
 
 
 def stdout() -> Plain:
-    """Return the screen of results."""
+    """Return the screen for results."""
     return Plain(sys.stdout)
 
 
 def stderr() -> Plain:
-    """Return the screen of errors."""
+    """Return the screen for errors."""
     return Plain(sys.stderr)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Ask a program of the machine; one that is missing or silent gives an answer, too."""
+"""Run programs of the machine; a missing or hanging program also gives an answer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 
 NO_ANSWER = 127
-"""The exit status of a program that is missing or silent."""
+"""Exit status of a program that is missing or does not answer."""
 ANSWER_S = 30
 
 
@@ -19,9 +19,9 @@ def call(
     env: Mapping[str, str] | None = None,
     given: str = "",
 ) -> CompletedProcess[str]:
-    """Run a program; one that is missing or silent has an exit status and an error.
+    """Run a program; if it is missing or hangs, return an exit status and an error.
 
-    It gets ``given`` on its standard input.
+    ``given`` is its standard input.
     """
     heard = b""
     try:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Keep secrets out of stored and printed text: filter variables by name, values by pattern.
 
-``redact.toml`` has the patterns. The gate needs them without any other library.
-Every step takes time in proportion to the text, whatever it contains: a run of characters is
-entered only at its beginning (lookbehind) and never given back (possessive quantifiers).
+The patterns are in ``redact.toml``. Uses only the standard library, because the gate needs it.
+Every step takes linear time for any text: matches start only at the beginning of a run of
+characters (lookbehind) and do not backtrack (possessive quantifiers).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KEPT_PREFIXES = (
 _WEB = ("http", "https", "ftp", "ftps", "git+https", "oci", "docker")
 _SETENV = ("set", "setenv", "ENV", "-gx", "-Ux")
 _MIN_RANDOM = 24
-"""Letters and digits of the shortest word that is taken for a random one."""
+"""Letters and digits in the shortest word that is considered random."""
 
 
 @cache
@@ -38,7 +38,7 @@ def _tables() -> dict[str, Any]:
 
 
 def _compiled(words: str, **parts: str) -> re.Pattern[str]:
-    """Compile an expression; a part of it is a name in braces."""
+    """Compile an expression; names in braces refer to its parts."""
     for name, part in {**_tables()["parts"], **parts}.items():
         words = words.replace(f"{{{name}}}", part)
     return re.compile(words)
@@ -46,7 +46,7 @@ def _compiled(words: str, **parts: str) -> re.Pattern[str]:
 
 @cache
 def _re(*path: str) -> re.Pattern[str]:
-    """Return an expression of ``redact.toml``, compiled when it is first needed."""
+    """Return an expression of ``redact.toml``, compiled on first use."""
     found = reduce(operator.getitem, path, _tables())
     return _compiled(found if isinstance(found, str) else "|".join(found))
 
@@ -58,17 +58,17 @@ def _introduced() -> list[re.Pattern[str]]:
 
 @cache
 def _option(kind: str) -> re.Pattern[str]:
-    """Return what finds the password among the options of a kind of programs."""
+    """Return an expression that finds the password in a program's options."""
     options = _tables()["options"]
     return _compiled(options.get(kind, options["letter"]), letter=kind)
 
 
 class _Kind(Enum):
-    """What a name says of its value."""
+    """What a name implies about its value."""
 
     PLAIN = auto()
     WEAK = auto()
-    """A secret, unless the value is a small number: the key of a memory region is one."""
+    """A secret, unless the value is a small number, such as a memory region key."""
     STRONG = auto()
 
 
@@ -89,7 +89,7 @@ def _redact_variable(match: re.Match[str]) -> str:
 
 
 def _without_values(text: str) -> Iterator[str]:
-    """Yield ``text`` in pieces, without the values of names that say that they are secret."""
+    """Yield ``text`` in pieces, without the values of names that imply a secret."""
     done = at = 0
     before = ""
     while found := _re("name").search(text, at):
@@ -118,7 +118,7 @@ def _end_of_secret(text: str, found: re.Match[str], before: str) -> int:
     spaced = found["space"] and not (option or before in _SETENV or named)
     if kind is _Kind.PLAIN or spaced or (between == ">") != (front == "<"):
         return 0
-    # "invalid key: mlx5_0" is a message, and a key without another word is one of a table.
+    # "invalid key: mlx5_0" is a message; "key" without another word is a table column.
     message = words == "KEY" or (":" in between and not re.search("[\"']", between))
     if kind is _Kind.WEAK and message and not (in_url or option):
         return 0
@@ -155,7 +155,7 @@ def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
 
 @lru_cache(4096)
 def _kind(name: str) -> tuple[_Kind, str]:
-    """Return what a name says of its value, and its words."""
+    """Return what a name implies about its value, and its words."""
     words = "_".join(_re("words").findall(name)).upper()
     if _re("about").search(words):
         return _Kind.PLAIN, words
@@ -212,22 +212,22 @@ def _redact_env(value: Any) -> Any:
 
 
 def _is_random(word: str) -> bool:
-    """Return whether a long word is one of no language: a key, and not a path or a name."""
+    """Return whether a long word is random: a key, not a path or a name."""
     if word.startswith("/"):
         return any(map(_is_random, word.split("/")))
     word = word.rstrip("=")
     if _re("named").fullmatch(word):
         return False
     if _re("hexadecimal").fullmatch(word):
-        return True  # a hexadecimal key, or a commit id, which a result does not need
+        return True  # a hexadecimal key, or a commit ID, which results do not need
     if not all(re.search(kind, word) for kind in ("[a-z]", "[A-Z]", "[0-9]")):
         return False
-    word = _re("date").sub("", word)  # paths have them
+    word = _re("date").sub("", word)  # paths contain these
     if len(word) < _MIN_RANDOM:
         return False
-    # Letters of a random word change between the classes twice as often as those of a name.
+    # In random words, letters change class twice as often as in names.
     letters = sum(map(str.isalnum, word))
-    # A word of 40 with a slash inside is the form of an AWS key, and hardly that of a path.
+    # A word of 40 characters with a slash inside looks like an AWS key, not like a path.
     often = 0.33 if "/" in word and len(word) == 40 else 0.4
     return _entropy(word) > 3.7 and len(_re("runs").findall(word)) > often * letters
 
@@ -237,9 +237,9 @@ def _entropy(word: str) -> float:
     return -sum(n / len(word) * math.log2(n / len(word)) for n in counts.values())
 
 
-# ---- secrets that the text around them shows: formats, users of URLs, passwords of programs
+# ---- secrets identified by the text around them: formats, URL users, program passwords
 def _without_forms(text: str) -> str:
-    """Replace what is a secret by its own form, or by the command or words before it."""
+    """Replace secrets identified by their form, or by the command or words before them."""
     text = _re("url").sub(_redact_url, _re("known").sub(REPLACEMENT, text))
     for introduced in _introduced():
         text = introduced.sub(rf"\g<before>{REPLACEMENT}", text)

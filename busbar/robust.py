@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""How far readings scatter that should be alike, whatever a few of them are."""
+"""Robust statistics: the scatter of readings that should be alike, despite outliers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Collection
 from statistics import median
 
 DEVIATION = 1.4826
-"""The standard deviation of a normal distribution by its median absolute deviation."""
+"""Ratio of standard deviation to median absolute deviation for a normal distribution."""
 
 
 def chance_of_so_many(count: int, total: int, share: float) -> float:
@@ -20,9 +20,9 @@ def chance_of_so_many(count: int, total: int, share: float) -> float:
 
 
 def least_of(values: Collection[float], deviations: float) -> tuple[float, float]:
-    """Return the median of readings, and how much lower another one may be by their scatter.
+    """Return the median of readings, and how far below it a reading may scatter.
 
-    It is that of the logarithms, so that rates and their inverses are judged alike.
+    Uses logarithms, so that rates and their inverses are judged alike.
     """
     middle = median(values)
     scatter = DEVIATION * median(abs(math.log(middle / value)) for value in values)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The lock of a Spack environment, and the environment for the system of this machine."""
+"""The lock of a Spack environment, and the environment for this machine's system."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _MOST_BYTES = 64 * 2**20
 _FORMAT = 6
 _HASH_SHOWN = 7
 _SCOPE = re.compile(r"^(?P<before> *- \S+/systems/)(?P<system>\S+)\n", re.MULTILINE)
-"""The line of a manifest that includes the scope of a system."""
+"""The manifest line that includes the scope of a system."""
 _INCLUDED = re.compile(r"^(?P<before> *- )(?P<path>\.\.?/\S+)$", re.MULTILINE)
-# What the names of Spack's targets of Arm CPUs begin with.
+# Prefixes of Spack's target names for Arm CPUs.
 _ARM = ("aarch64", "armv", "neoverse", "graviton", "a64fx", "thunderx")
 _AGAIN = "make spack-externals SITE={site}, then make spack-concretize SITE={site}"
 
@@ -54,18 +54,18 @@ class LockedPackage:
     os: str
     parameters: Mapping[str, Any]
     prefix: str | None
-    """Prefix of an external, empty if it has modules only; None if Spack builds the package."""
+    """Prefix of an external, empty if it only has modules; None if Spack builds the package."""
     compilers: tuple[str, ...]
     """The programs of an external compiler."""
     edges: tuple[Edge, ...]
     raw: Mapping[str, Any] = field(repr=False)
-    """As the lock describes it."""
+    """The package's entry in the lock."""
 
     def __str__(self) -> str:
         return f"{self.name}@{self.version}/{self.hash[:_HASH_SHOWN]}"
 
     def provider(self, virtual: str) -> Edge | None:
-        """Return the dependency that provides a virtual, such as ``c`` or ``mpi``; else None."""
+        """Return the dependency that provides a virtual, such as ``c`` or ``mpi``, or None."""
         return next((edge for edge in self.edges if virtual in edge.virtuals), None)
 
 
@@ -78,21 +78,21 @@ class Lock:
     """Spec of the manifest to hash."""
     nodes: Mapping[str, LockedPackage]
     digest: str
-    """The digest of roots and packages; their order does not matter."""
+    """Digest of roots and packages, independent of their order."""
     made_by: Mapping[str, Any]
-    """Its format, and the version and the commit of Spack."""
+    """Lock format, and version and commit of Spack."""
 
     def named(self, name: str) -> tuple[LockedPackage, ...]:
-        """Return the packages of that name."""
+        """Return the packages with this name."""
         return tuple(node for node in self.nodes.values() if node.name == name)
 
 
 def load(path: Path) -> Lock:
-    """Read a lock; raise ``BusbarError`` if it is missing, damaged or of another format."""
-    unread = "name a spack.lock, or write it with `make spack-lock`"
+    """Read a lock; raise ``BusbarError`` if it is missing, damaged or has another format."""
+    unread = "pass a spack.lock, or write it with `make spack-lock`"
     with (
         file_error("cannot be read", path, unread),
-        value_error("not a lock of Spack ({kind}: {})", path, "run `make spack-lock`", DAMAGED),
+        value_error("not a Spack lock ({kind}: {})", path, "run `make spack-lock`", DAMAGED),
     ):
         data = load_json(read_text(path, _MOST_BYTES))
         version = data["_meta"]["lockfile-version"]
@@ -143,9 +143,9 @@ def _node(raw: dict[str, Any]) -> LockedPackage:
 
 
 def require_installable(lock: Lock, site: str) -> None:
-    """Raise ``BusbarError`` unless this machine has the system and the externals of a lock.
+    """Raise ``BusbarError`` unless this machine has the system and externals of a lock.
 
-    Spack itself installs a lock anywhere, and fails after an hour.
+    Spack starts to install a lock anywhere, and fails after an hour.
     """
     made = sorted({node.os for node in lock.nodes.values()})
     here = systems.of_machine()
@@ -175,15 +175,15 @@ def require_installable(lock: Lock, site: str) -> None:
         raise BusbarError(
             f"needs {', '.join(missing)}, which this machine lacks",
             where=str(lock.path),
-            hint=f"install it, or use what is here: {again}",
+            hint=f"install it, or use what this machine has: {again}",
         )
 
 
 def own_environment(site: Site, directory: Path) -> Path:
-    """Return the environment of a site for this machine, in the site's directory; write it.
+    """Write a site's environment for this machine to the site's directory; return it.
 
-    It is like another one, but for the system of this machine. Its compiler is that of the scope
-    of the system; without one, that of the machine.
+    It equals another environment except for the system. Its compiler comes from the system's
+    scope, or is the machine's own.
     """
     here = systems.locked(systems.of_machine())
     if site.directory is None or directory.is_relative_to(site.directory):
@@ -199,9 +199,9 @@ def own_environment(site: Site, directory: Path) -> Path:
         known = (systems.SCOPES / here).is_dir()
         if known and not scope:
             raise BusbarError(
-                "includes no scope of a system",
+                "does not include the scope of a system",
                 where=str(directory / MANIFEST),
-                hint=f"include {systems.SCOPES / systems.BASE} in it",
+                hint=f"add an include of {systems.SCOPES / systems.BASE}",
             )
         made.mkdir(parents=True, exist_ok=True)
         text = _SCOPE.sub(rf"\g<before>{here}\n" if known else "", text)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The only place that prints: the text of others cannot control the terminal.
+"""The only place that prints: untrusted text cannot control the terminal.
 
-Host names, log lines, file names and library names come from logs, images and machines that nobody
-vouches for. They are shown as text: no markup, and characters that a terminal obeys or hides are
-printed as escapes. ``tests/test_terminal.py`` refuses other ways to print.
+Host names, log lines, file names and library names come from untrusted logs, images and machines.
+They are printed as plain text: without markup, and with escapes for characters that a terminal
+interprets or hides. ``tests/test_terminal.py`` refuses other ways to print.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from busbar.plain import GAP, Column, Part, Plain
 from busbar.verdict import STYLES, Verdict
 
 _SHORTEST = 8
-"""Cells that a shortened column keeps."""
+"""Minimum width of a shortened column."""
 
 
 class _Console(rich.console.Console):
-    """A console for the text of others, which is made visible when it is rendered."""
+    """A console for untrusted text, which is escaped when it is rendered."""
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__(file=stream, markup=False, highlight=False, emoji=False)
@@ -41,14 +41,14 @@ class _Console(rich.console.Console):
 
 
 class Bar:
-    """The progress of a run on a terminal; elsewhere it shows nothing."""
+    """The progress of a run, shown only on a terminal."""
 
     def __init__(self, progress: rich.progress.Progress, total: int) -> None:
         self._progress = progress
         self._task = progress.add_task("", total=total)
 
     def show(self, text: str) -> None:
-        """Name what is running."""
+        """Show what is running."""
         self._progress.update(self._task, description=one_line(text))
 
     def advance(self) -> None:
@@ -64,9 +64,9 @@ class Terminal(Plain):
         self._console = _Console(stream)
 
     def line(self, *parts: Part, style: str = "", wraps: bool = False) -> None:
-        """Print one line, whatever ``parts`` contain; on a terminal it may be wrapped.
+        """Print one line, whatever ``parts`` contain; wrapped only on a terminal.
 
-        People grep lines elsewhere.
+        Elsewhere, people grep lines.
         """
         pieces = [(part, "") if isinstance(part, str) else part for part in parts]
         wraps = wraps and self._stream.isatty()
@@ -83,9 +83,9 @@ class Terminal(Plain):
             self.line(("next", "bold"), f": {following}")
 
     def fitted(self, columns: Sequence[Column], rows: Sequence[Sequence[Part]]) -> None:
-        """Print a table whose rows are one line each on this terminal.
+        """Print a table with one line per row.
 
-        A narrow terminal loses columns, and then the ends of long cells. Without a terminal the
+        On a narrow terminal, columns are omitted, then long cells are cut. Without a terminal, the
         table is as wide as its content.
         """
         cells = [[_cell(part) for part in row] for row in rows]
@@ -118,7 +118,7 @@ class Terminal(Plain):
 
     @contextmanager
     def progress(self, total: int) -> Iterator[Bar]:
-        """Show a bar with what runs, how many of ``total`` are done, and the elapsed time."""
+        """Show a bar with the current task, the number done of ``total``, and the elapsed time."""
         columns = (
             rich.progress.TextColumn("{task.description}", markup=False),
             rich.progress.BarColumn(),
@@ -154,10 +154,10 @@ def _total(widths: Sequence[int], shown: Sequence[int]) -> int:
 
 
 def stdout() -> Terminal:
-    """Return the terminal of results."""
+    """Return the terminal for results."""
     return Terminal(sys.stdout)
 
 
 def stderr() -> Terminal:
-    """Return the terminal of progress and errors."""
+    """Return the terminal for progress and errors."""
     return Terminal(sys.stderr)

@@ -9,12 +9,12 @@ from datetime import UTC, datetime, timedelta
 MIB = 2**20
 GIB = 2**30
 FIRST_S, LAST_S = 946684800, 4102444800
-"""Nothing was measured before the year 2000, or is after 2099: the clock or the file is wrong."""
+"""A time before 2000 or after 2099 means that the clock or the file is wrong."""
 _SUFFIXES = {"": 1, "K": 2**10, "M": MIB, "G": GIB, "T": 2**40}
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes of ``"16M"``, ``"16MiB"`` or ``"16777216"``; suffixes are powers of 1024.
+    """Return the number of bytes of ``"16M"``, ``"16MiB"`` or ``"16777216"`` (powers of 1024).
 
     Raises ``ValueError`` for anything else.
     """
@@ -22,12 +22,12 @@ def parse_bytes(text: str) -> int:
         r"(?P<count>[0-9]{1,18})\s*(?P<suffix>[KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE
     )
     if not match:
-        raise ValueError(f"invalid size {text!r}; write a size such as 65536, 64K or 16MiB")
+        raise ValueError(f"invalid size {text!r}; use a size such as 65536, 64K or 16MiB")
     return int(match["count"]) * _SUFFIXES[match["suffix"].upper()]
 
 
 def option_bytes(count: int) -> str:
-    """``16M`` for 16777216, as options of benchmarks take it."""
+    """Return ``16M`` for 16777216, as used in benchmark options."""
     return format_bytes(count).replace(" ", "").removesuffix("B").removesuffix("i")
 
 
@@ -51,7 +51,7 @@ def seconds(time: str | int | float) -> float:
         try:
             moment = datetime.fromisoformat(time.strip())
         except ValueError:
-            raise ValueError(f"time: {time[:40]!r} is not ISO 8601, as in 2026-01-31") from None
+            raise ValueError(f"time: {time[:40]!r} is not ISO 8601, such as 2026-01-31") from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         found = moment.timestamp()

@@ -8,15 +8,15 @@ from enum import StrEnum
 
 
 class Verdict(StrEnum):
-    """The outcome of a reading or a run; the members are in order of severity."""
+    """The outcome of a reading or a run, in order of severity."""
 
     PASS = "pass"
     UNJUDGED = "unjudged"
-    """Measured, and nothing is known to compare it with."""
+    """Measured, but no reference is known to compare it with."""
     NOT_RUN = "not run"
     """Nothing was measured: the scheduler refused or cancelled the job, or it waited too long."""
     UNKNOWN = "unknown"
-    """Others account for slow readings, these scatter too much, or the run was interrupted."""
+    """Slow because of other programs, too much scatter, or the run was interrupted."""
     DEGRADED = "degraded"
     """Correct, but worse than the band."""
     IMPOSSIBLE = "impossible"
@@ -26,12 +26,12 @@ class Verdict(StrEnum):
 
     @property
     def severity(self) -> int:
-        """0 for ``pass``, more for each worse verdict."""
+        """0 for ``pass``, higher for worse verdicts."""
         return _SEVERITY[self]
 
     @property
     def is_problem(self) -> bool:
-        """Whether it speaks against the machine or the measurement."""
+        """Whether it indicates a fault of the machine or the measurement."""
         return self.severity > _SEVERITY[Verdict.UNJUDGED]
 
 

@@ -246,7 +246,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
     [
         (["--lane=ucx-9"], "unknown lane 'ucx-9'; known: ucx-1.14, ucx-current"),
         (["--site=no-such-site"], "no site 'no-such-site'"),
-        (["--output=/proc/nowhere"], "cannot be made"),
+        (["--output=/proc/nowhere"], "cannot be created"),
         (["--output=/proc/version"], "cannot be made: File exists"),
         (["--output=/tmp/a b"], "--output: '/tmp/a b' has the character ' '"),
         (["-n", "link_matrx"], "no check has 'link_matrx'; did you mean 'link_matrix'?"),
@@ -405,4 +405,4 @@ def test_a_program_that_does_not_compile_fails_with_the_compilers_word(tmp_path,
     assert document["verdict"] == "failed"
     messages = {row["check"]: row["message"] for row in document["results"]}
     assert "error: " in messages["BuildGpuAware"]
-    assert "what it depends on failed" in messages["gpu_aware"]
+    assert "a check that it depends on failed" in messages["gpu_aware"]

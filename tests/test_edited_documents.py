@@ -176,7 +176,7 @@ def test_a_pass_beside_its_own_bounds_is_not_believed(row: dict[str, Any], tmp_p
     file.write_text(json.dumps(CHECK | {"results": [result]}))
     (read_row,) = read(file).outcomes[0].results
     assert read_row.verdict is Verdict.FAILED
-    assert read_row.message.startswith("the file says pass")
+    assert read_row.message.startswith("the file claims a pass")
 
 
 @pytest.mark.parametrize(

@@ -90,4 +90,4 @@ def test_a_fingerprint_that_is_wrong(refused, tmp_path: Path, wrong: object, sai
 
 
 def test_inject_needs_an_image(refused) -> None:
-    assert "name it with --image" in refused("--inject", "/usr/lib")
+    assert "pass --image" in refused("--inject", "/usr/lib")

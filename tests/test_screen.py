@@ -238,10 +238,10 @@ def test_the_environments_of_a_check_are_told_apart():
 
 
 def test_skipped_checks_are_one_line_for_all_that_lack_features():
-    ended = Match("memory", "", (), (), ("host+wheels",), "SIGINT ended the run before it")
+    ended = Match("memory", "", (), (), ("host+wheels",), "SIGINT ended the run before this check")
     assert list(skips([*SKIPPED, ended])) == [
         "4 checks need OSU micro-benchmarks or a second node (busbar check --list)",
-        "1 check did not run: SIGINT ended the run before it",
+        "1 check did not run: SIGINT ended the run before this check",
     ]
     assert list(skips([])) == []
 

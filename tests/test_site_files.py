@@ -70,21 +70,27 @@ def test_a_shipped_site_with_another_scheduler_is_not_this_machine(
     monkeypatch.setattr(default_site, "cluster_name", lambda: "")
     said = []
     assert (default_site.default_site(tmp_path, said.append) == "dgx-h100") is not own
-    assert any("site dgx-h100 has another scheduler than" in line for line in said) is own
+    assert any("site dgx-h100 has a different scheduler than" in line for line in said) is own
 
 
 @pytest.mark.parametrize(
     ("cluster", "chosen"),
     [
         ("Mine", ("mine", "site mine, by the name of this Slurm cluster")),
-        ("other", ("local", "only this host is tested: no site is named other")),
-        ("local", ("local", "only this host is tested: no site is named local")),
+        (
+            "other",
+            ("local", "testing only this host: no site has the name of this Slurm cluster, other"),
+        ),
+        (
+            "local",
+            ("local", "testing only this host: no site has the name of this Slurm cluster, local"),
+        ),
         ("", ("local", "")),
     ],
 )
 @pytest.mark.usefixtures("_detected")
 def test_on_a_cluster_its_site_is_taken(root, tmp_path, monkeypatch, cluster, chosen):
-    """By name, if it has Slurm; else it is said that only this host is tested."""
+    """By name, if it has Slurm; otherwise a message states that only this host is tested."""
     monkeypatch.setenv("BUSBAR_SITE_PATH", str(tmp_path))
     text = (root / "site" / "h20-roce" / "site.yaml").read_text().replace("h20-roce", "mine", 1)
     (tmp_path / "mine").mkdir()
@@ -112,4 +118,6 @@ def test_a_host_of_a_cluster_without_a_site_submits_nothing(tmp_path, monkeypatc
     assert found.scheduler == "local"
     (alone,) = found.partitions
     assert (alone.launcher, alone.access, alone.nodes) == ("mpirun", (), 1)
-    assert said[-1].startswith("only this host is tested: no site is named alpha")
+    assert said[-1].startswith(
+        "testing only this host: no site has the name of this Slurm cluster, alpha"
+    )

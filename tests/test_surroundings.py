@@ -91,7 +91,7 @@ def small_files():
 
 
 def test_a_directory_without_space_is_refused(tmp_path: Path, small_files) -> None:
-    with pytest.raises(BusbarError, match="cannot be written: File too large; make room"):
+    with pytest.raises(BusbarError, match="cannot be written: File too large; free some space"):
         surroundings.refuse_without_space(tmp_path)
     assert not list(tmp_path.iterdir())
 
@@ -223,7 +223,7 @@ def test_the_checkout_of_another_user(tmp_path: Path) -> None:
             assert done.returncode == 0, done.stderr
         done = busbar(*QUICK, "--output", str(ROOT / "out"), before=before)
         assert done.returncode == 2
-        assert "cannot be made: " in done.stderr
+        assert "cannot be created: " in done.stderr
     finally:
         shutil.rmtree(place)
 

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""Acceptance: what a contract promises, measured, judged, and kept as a signed record."""
+"""Acceptance tests: measure and judge the clauses of a contract, and keep a signed record."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The contract: what must hold on which nodes, and the figures that were agreed."""
+"""The contract: requirements for nodes, with the agreed figures."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ from busbar.units import format_bytes, parse_bytes
 
 Requirement = Literal["gate", "sweep", "check", "pairs", "collective", "soak", "same"]
 _TABLES = beside(__file__)
-"""The keys that each requirement can have and must have, and the facts that nodes state."""
+"""Optional and required keys of each requirement, and the facts that nodes report."""
 _FIGURE = re.compile(
     r"(?:(?P<percent>\d+(?:\.\d+)?) ?% of )?(?P<of>low|typical|high|limit)"
     r"|(?P<value>\d+(?:\.\d+)?) ?(?P<unit>GB/s|us)",
     re.ASCII,
 )
-_HOW = "write 95 % of typical, low, 80 % of limit or 400 GB/s; for a latency, 5 us"
+_HOW = "use 95 % of typical, low, 80 % of limit or 400 GB/s; for a latency, 5 us"
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure that a reading must reach: a value, or a share of what is known of such links."""
+    """A figure that a reading must reach: a value, or a share of the expectation for its links."""
 
     text: str
     value: float = 0.0
     of: str = ""
-    """``low``, ``typical``, ``high`` or ``limit``; empty for a value of its own."""
+    """``low``, ``typical``, ``high`` or ``limit``; empty for an absolute value."""
     unit: str = ""
 
     @classmethod
     def parse(cls, text: str) -> Figure:
-        """Return the figure; raise ``ValueError`` for anything else."""
+        """Parse a figure; raise ``ValueError`` if it is not one."""
         match = _FIGURE.fullmatch(text.strip())
         if not match:
             raise ValueError(f"{text!r} is not a figure; {_HOW}")
@@ -67,10 +67,10 @@ class Figure:
         )
 
     def among(self, known: object) -> float | None:
-        """Return the figure, given a row or an expectation; None if it does not say it.
+        """Return the value for a row or an expectation; None if that does not define it.
 
-        Where a site has calibrated itself, what the model calls typical counts: else it would be
-        compared with its own past.
+        For a calibrated site, the typical value of the link model counts: otherwise the site would
+        be compared with its own past.
         """
         calibrated = self.of == "typical" and getattr(known, "calibrated", False)
         base = getattr(known, "model" if calibrated else self.of, None) if self.of else 1.0
@@ -96,51 +96,54 @@ Figures = Annotated[
 
 
 class Clause(Record):
-    """One thing that must hold."""
+    """One requirement."""
 
     require: Requirement
-    """What: every node passes the ``gate``; a ``sweep`` accuses nothing; a ``check`` of Busbar or
-    of the site, all ``pairs`` of GPUs or ranks, or a ``collective`` reaches its figures; nothing
-    fails in a ``soak``; all nodes have the ``same`` facts."""
+    """Requirement: every node passes the ``gate``; a ``sweep`` finds nothing slow; a  ``check`` of
+    Busbar or of the site, all ``pairs`` of GPUs or ranks, or a ``collective`` reaches its figures;
+    nothing fails in a ``soak``; all nodes have the ``same`` facts."""
     times: Count = 3
-    """Of a sweep: so many must accuse nothing."""
+    """For a sweep: the number of sweeps that must find nothing slow."""
     check: str = ""
     """Name of the check, as `busbar check --list` prints it."""
     file: str = ""
-    """A file of ReFrame that has the check, if it is none of Busbar's."""
+    """ReFrame file that contains the check, if it is not part of Busbar."""
     operation: CollectiveBench | None = None
-    """The collective; of a check, the one of those it measures."""
+    """The collective; for a check, one of the collectives that it measures."""
     bytes: Annotated[Count, BeforeValidator(_bytes)] | None = None
-    """Message size: only readings of it count. All count without it."""
+    """Message size: only its readings count. Default: all sizes."""
     nodes: Count = 1
-    """Nodes that measure together; 1 stands for each node by itself."""
+    """Number of nodes that measure together; 1  means each node alone."""
     at_least: Figures = ()
-    """What every rate must reach, each of them: ``low``, ``95 % of typical``, ``80 % of limit``,
-    ``400 GB/s``. Without it, each must pass by its band. Of a sweep: what the links of a pair of
-    nodes carry with all NICs; without it the bands of the site judge."""
+    """The value that every rate must  reach: ``low``, ``95 % of typical``, ``80 % of limit``,
+    ``400 GB/s``.
+
+    Default: every rate must be within its band. For a sweep: the rate between two nodes with all
+    NICs; default: the bands of the site.
+    """
     at_most: Figures = ()
-    """What no latency may exceed: ``high``, ``5 us``."""
+    """The value that no latency may exceed: ``high``, ``5 us``."""
     hours: Positive | None = None
-    """How long the checks of the other clauses are repeated."""
+    """How long to repeat the checks of the other clauses."""
     facts: dict[str, str] = Field(default_factory=dict)
     """Names of provenance, such as driver, kernel, lock_hash, image_digest; an empty value only
-    says that all nodes have the same."""
+    requires that all nodes  agree."""
 
     @model_validator(mode="after")
     def _has_its_keys(self) -> Clause:
-        """Refuse keys of another requirement, and a clause without what it is about."""
+        """Refuse keys of other requirements, and missing keys."""
         for name in sorted(self.model_fields_set - {"require", *_TABLES["keys"][self.require]}):
-            raise ValueError(f"{self.require} has no {name}; remove the key")
+            raise ValueError(f"{self.require} does not have the key {name}; remove it")
         if self.require == "sweep" and [f.unit for f in self.figures] not in ([], ["GB/s"]):
-            raise ValueError("a sweep is judged by one rate of a link; write at_least: 48 GB/s")
+            raise ValueError("a sweep needs an absolute rate; use at_least: 48 GB/s")
         for texts, unit, key in (
             (self.at_least, "us", "at_most"),
             (self.at_most, "GB/s", "at_least"),
         ):
             if wrong := [text for text in texts if Figure.parse(text).unit == unit]:
-                raise ValueError(f"{wrong[0]} has another unit; write it as {key}")
+                raise ValueError(f"{wrong[0]} has a different unit; use {key}")
         if any(Figure.parse(text).of in ("low", "limit") for text in self.at_most):
-            raise ValueError("no latency is below its low or limit; write at_most: high, or 5 us")
+            raise ValueError("no latency is below its low or limit; use at_most: high, or 5 us")
         needed = _TABLES["needed"].get(self.require)
         if needed and not getattr(self, needed):
             raise ValueError(f"{self.require} needs {needed}; add the key")
@@ -148,12 +151,12 @@ class Clause(Record):
 
     @property
     def figures(self) -> list[Figure]:
-        """What rates must reach."""
+        """The figure that rates must reach."""
         return [Figure.parse(text) for text in self.at_least]
 
     @property
     def text(self) -> str:
-        """The clause in the usual terms."""
+        """The clause in words."""
         where = f"on {self.nodes} nodes" if self.nodes > 1 else "on every node"
         size = format_bytes(self.bytes) if self.bytes else ""
         bounds = [f">= {each}" for each in self.at_least] + [f"<= {each}" for each in self.at_most]
@@ -176,7 +179,7 @@ class Clause(Record):
 
     @property
     def name(self) -> str:
-        """The check that measures it, as ``busbar check --name`` takes it; empty for none."""
+        """The check that measures it, as for ``busbar check --name``; may be empty."""
         if self.require == "pairs":
             return "link_matrix_nodes" if self.nodes > 1 else "link_matrix"
         if self.require == "collective":
@@ -186,29 +189,29 @@ class Clause(Record):
 
 
 class Contract(Record):
-    """What a machine must show to be accepted."""
+    """The requirements for accepting a machine."""
 
     site: str
     """Name of the site, or its directory."""
     partition: Name | None = None
-    """Partition of the site; its only one without it."""
+    """Partition of the site; may be omitted if the site has only one."""
     clauses: Annotated[tuple[Clause, ...], Field(min_length=1)]
-    """What must hold."""
+    """The requirements."""
 
 
 def _set_of(nbytes: int | None) -> str | None:
-    """Return the smallest set of sizes that has the size."""
+    """Return the smallest set of sizes that contains the size."""
     return next((name for name, each in SIZES.items() if nbytes in (None, *each.judged)), None)
 
 
 def read(path: Path) -> Contract:
-    """Return a contract; raise ``BusbarError`` with file and line."""
+    """Read a contract; raise ``BusbarError`` with file and line."""
     document = Document(path)
     return parse(Contract, document.data, [document])
 
 
 def load(path: Path) -> tuple[Contract, Site]:
-    """Return a contract that its site can show, and the site; raise as ``read``."""
+    """Return the site and the contract, which it must be able to test; raise as ``read``."""
     document = Document(path)
     contract = parse(Contract, document.data, [document])
     try:
@@ -230,41 +233,41 @@ def load(path: Path) -> tuple[Contract, Site]:
 def _wrong(
     clause: Clause, earlier: Sequence[Clause], site: Site, partition: str
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield key, fault and hint for what the site cannot show, or another clause says."""
+    """Yield key, error and hint for clauses that the site cannot test, and for duplicates."""
     most = next(each.nodes for each in site.partitions if each.name == partition)
     if clause.nodes > most:
         yield "nodes", f"{clause.nodes} nodes, and partition {partition} has {most}", "lower it"
     if clause.require == "sweep" and most < 2:
-        yield "require", "a sweep needs two nodes", "remove the clause"
+        yield "require", "a sweep requires two nodes", "remove the clause"
     if clause.require == "check":
         yield from _wrong_check(clause)
     for name in clause.facts if clause.require == "same" else ():
         if not any(fnmatchcase(name, known) for known in _TABLES["facts"]):
-            yield "facts", f"no node states {name!r}", suggestion(name, _TABLES["facts"])
+            yield "facts", f"nodes do not report {name!r}", suggestion(name, _TABLES["facts"])
     if clause.require == "collective" and _set_of(clause.bytes) is None:
-        sizes = "1 MiB to 16 GiB in powers of two, or none"
-        yield "bytes", f"nothing measures {format_bytes(clause.bytes or 0)}", f"name {sizes}"
+        sizes = "use a power of two from 1 MiB to 16 GiB, or omit the key"
+        yield "bytes", f"no check measures {format_bytes(clause.bytes or 0)}", sizes
     else:
         yield from _beyond(clause, site, partition)
     if any(_overlap(each, clause) for each in earlier):
-        yield "require", "another clause is about the same readings", "join the two"
+        yield "require", "another clause applies to the same readings", "merge the two clauses"
 
 
 def _wrong_check(clause: Clause) -> Iterator[tuple[str, str, str]]:
     name, several = clause.check.split("%")[0], clause.nodes > 1
     if clause.file:
         if not Path(clause.file).is_file():
-            yield "file", f"no such file: {clause.file}", "name a file of ReFrame with its path"
+            yield "file", f"no such file: {clause.file}", "pass the path of a ReFrame file"
     elif name not in known_checks():
         hint = suggestion(name, known_checks(), "busbar check --list prints the names")
         yield "check", f"unknown check {clause.check!r}", hint
     elif several != any(fnmatchcase(name, known) for known in _TABLES["of several nodes"]):
         what = f"{name} runs on {'one node' if several else 'several nodes'}"
-        yield "nodes" if several else "check", what, f"write nodes: {1 if several else 2}"
+        yield "nodes" if several else "check", what, f"use nodes: {1 if several else 2}"
 
 
 def _overlap(one: Clause, other: Clause) -> bool:
-    """Whether two clauses say something of the same readings or facts."""
+    """Whether two clauses apply to the same readings or facts."""
     if not one.name or not other.name:
         same = one.require == other.require and not one.name and not other.name
         return same and (one.require != "same" or not one.facts.keys().isdisjoint(other.facts))
@@ -274,22 +277,22 @@ def _overlap(one: Clause, other: Clause) -> bool:
 
 
 def _beyond(clause: Clause, site: Site, partition: str) -> Iterator[tuple[str, str, str]]:
-    """Yield the figures that nothing is known of, or that no machine can reach."""
+    """Yield figures that are undefined, or that no machine can reach."""
     known = expected(site, partition, clause)
     for figure in clause.figures if known else ():
         if figure.of in ("low", "typical") and isinstance(known, NoExpectation):
-            what = f"{figure.of} is not known: {known.what}"
-            yield "at_least", what, "write a figure that was agreed, or a share of the limit"
+            what = f"{figure.of} is unknown: {known.what}"
+            yield "at_least", what, "use an agreed figure, or a share of the limit"
             continue
         value, limit = figure.among(known), getattr(known, "limit", None)
         if value and limit and value > limit:
             what = f"{figure.text} is more than {limit:.4g} GB/s"
-            what += ": no machine of these links can reach it"
-            yield "at_least", what, "write a lower figure"
+            what += ": no machine with these links can reach it"
+            yield "at_least", what, "use a lower figure"
 
 
 def expected(site: Site, partition: str, clause: Clause) -> Expectation | NoExpectation | None:
-    """Return what is known of the readings of a clause: of its slowest pair; None for others."""
+    """Return the expectation for a clause, for its slowest pair; None if it has no readings."""
     node = site.node_type(partition)
     question = Question(nbytes=clause.bytes, nodes=clause.nodes, partition=partition)
     questions: Iterable[Question] = ()
@@ -309,19 +312,19 @@ def expected(site: Site, partition: str, clause: Clause) -> Expectation | NoExpe
 
 
 def _answer(site: Site, question: Question) -> Expectation | NoExpectation:
-    """Return what is known; a band of other links or sizes is a guess that binds nobody."""
+    """Return the expectation, without bands that are extrapolated from other links or sizes."""
     try:
         known = expect(site, question)
     except NoExpectation as error:
         return error
     if not known.outside and not known.floor:
         return known
-    return NoExpectation("no such run was measured", limit=known.limit, guess=known)
+    return NoExpectation("no such run has been measured", limit=known.limit, guess=known)
 
 
 @cache
 def known_checks() -> frozenset[str]:
-    """The names of the checks of Busbar; loading them takes ReFrame seconds."""
+    """The names of Busbar's checks; loading them takes ReFrame seconds."""
     texts = (file.read_text(encoding="utf-8") for file in data.CHECKS.glob("*.py"))
     return frozenset(
         name for text in texts for name in re.findall(r"(?m)^class (?P<name>[a-z]\w*)", text)
@@ -329,7 +332,7 @@ def known_checks() -> frozenset[str]:
 
 
 def first(site: Site, partition: str, nodes: int) -> str:
-    """Return a first contract for nodes of a partition, with what is known as comments."""
+    """Return a draft contract for nodes of a partition, with expectations as comments."""
     gpus = site.node_type(partition).gpus
     most = gpus.count if gpus else 0
     counts = [count for count in sorted({1, min(2, nodes), nodes}) if count * most > 1]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Run what a contract still needs; after an interruption, a second call goes on from there."""
+"""Run the remaining work of a contract; a second call continues after an interruption."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ _DEVICE = re.compile(
 
 @dataclass(frozen=True)
 class Executor:
-    """Runs what is left of a contract."""
+    """Runs the remaining work of a contract."""
 
     contract: Contract
     site: str
     job: NightJob | None
-    """How Slurm gives the nodes; None on a machine without Slurm."""
+    """How Slurm allocates the nodes; None on a machine without Slurm."""
     interruption: Interruption
     tell: Callable[[str], None]
     redact: bool = False
-    """Whether numbers of devices are masked in all that a run leaves."""
+    """Whether to mask device serial numbers in all files of a run."""
 
     def run(self, ledger: Ledger) -> None:
-        """Run what is lacking; nodes with a fault are left out of what follows."""
+        """Run the remaining work; later runs exclude nodes with a fault."""
         for work in works(self.contract):
-            tries = 2  # what cannot be measured is a clause that is not met
+            tries = 2  # a clause that cannot be measured is not met
             while tries and not self.interruption.name and (nodes := lacking(work, ledger)):
                 self.tell(f"{work.name or work.kind}: {counted(len(nodes), 'node')}")
                 before = ledger.set_aside
@@ -54,7 +54,7 @@ class Executor:
                     break
                 for node, why in ledger.set_aside.items():
                     if node not in before:
-                        self.tell(f"{node} is set aside: {why}")
+                        self.tell(f"{node} is excluded: {why}")
                 if not kept.measured:
                     tries -= 1
                     self.tell(f"{work.name or work.kind}: not measured: {kept.run.said}")
@@ -78,7 +78,8 @@ class Executor:
             case "check":
                 return self._check([work.check], work.together, nodes, directory)
         checked = self._check(soaked(self.contract), 1, nodes, directory)
-        gated = self._gate(nodes, directory)  # it sees what the checks left in the kernel's log
+        # the gate sees the checks' messages in the kernel log
+        gated = self._gate(nodes, directory)
         seconds = gated.seconds + checked.seconds
         return Ended(checked.status, checked.late or gated.late, seconds, checked.said)
 
@@ -110,7 +111,7 @@ class Executor:
     def _busbar(
         self, name: str, words: list[str], nodes: tuple[str, ...], directory: Path, out: str
     ) -> Ended:
-        """Run a command of Busbar on nodes, with the stack that was chosen."""
+        """Run a Busbar command on nodes, with the selected stack."""
         job = self.job
         where = [f"--nodelist={fold(nodes)}", *job.submission, *job.stack] if job else []
         command = busbar(*words, f"--site={self.site}", *where, f"--output={directory / name}")

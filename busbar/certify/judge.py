@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Judge the clauses of a contract by the runs of a record, and nothing but them."""
+"""Judge the clauses of a contract by the runs of a record only."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from busbar.words import counted, names_text
 
 @dataclass(frozen=True)
 class NodeEvent:
-    """What happened to a node between its first test and now."""
+    """The history of a node since its first test."""
 
     node: str
     """Its name."""
     fault: str
-    """The fault that set it aside."""
+    """The fault for which it was excluded."""
     time: str
     """When the fault was found: ISO 8601, UTC."""
     repaired: str = ""
-    """When it was handed in again; empty if it was not."""
+    """When it was returned to the tests; empty if it was not."""
     passed: bool = False
-    """Whether nothing has spoken against it since then."""
+    """Whether it has had no fault since then."""
 
 
 def judge(contract: Contract, ledger: Ledger) -> tuple[ClauseResult, ...]:
-    """Return what the runs of a record say of each clause."""
+    """Judge each clause by the runs of a record."""
     return tuple(_Judge(ledger, clause).result() for clause in contract.clauses)
 
 
 def account(ledger: Ledger) -> tuple[NodeEvent, ...]:
-    """Return what happened to the nodes that were set aside, in the order of time."""
+    """Return the history of the excluded nodes, in order of time."""
     events: list[NodeEvent] = []
     nodes = frozenset(ledger.nodes)
     still = {**ledger.set_aside, **ledger.places}
@@ -60,7 +60,7 @@ def account(ledger: Ledger) -> tuple[NodeEvent, ...]:
 
 
 def facts_of(ledger: Ledger) -> dict[str, dict[str, str]]:
-    """Return what the last runs of each node say of it."""
+    """Return the results of the latest runs of each node."""
     found: dict[str, dict[str, str]] = {node: {} for node in ledger.nodes}
     for checked in filter(None, (each.checked for each in ledger.kept)):
         for check, common in checked.provenance.items():
@@ -74,7 +74,7 @@ def facts_of(ledger: Ledger) -> dict[str, dict[str, str]]:
 
 
 def versions(ledger: Ledger) -> dict[str, str]:
-    """Return what the nodes ran with, but for packages of the lock: of all, or of which nodes."""
+    """Return the nodes' software versions, without lock packages: common, or per node."""
     groups: dict[str, dict[str, list[str]]] = {}
     for node, facts in facts_of(ledger).items():
         for name in facts.keys() - {"nodes"}:
@@ -95,7 +95,7 @@ class _Judge:
 
     @cached_property
     def work(self) -> Work | None:
-        """What measures the clause; None if any check does."""
+        """The work that measures the clause; None if any check does."""
         return work_of(self.clause)
 
     def result(self) -> ClauseResult:
@@ -127,7 +127,7 @@ class _Judge:
         every = self.ledger.nodes if self.work.together <= 2 else ()
         undone = [node for node in every if not done(self.work, node, self.ledger)]
         if lost := [node for node in undone if node in aside]:
-            return f"{lost[0]} was set aside before: {aside[lost[0]]}"
+            return f"{lost[0]} had been excluded: {aside[lost[0]]}"
         if left := undone or lacking(self.work, self.ledger):
             return f"not run on {fold(left)}{self._said()}"
         kept = [each for each in self.ledger.kept if self.work.is_of(each)]
@@ -173,7 +173,7 @@ class _Judge:
 
     def _no_reading(self) -> str:
         if not self.clause.bytes:
-            return "no reading fits the clause"
+            return "no reading matches the clause"
         every = self.clause.model_copy(update={"bytes": None})
         kept = (each.checked for each in self.ledger.kept if self.work and self.work.is_of(each))
         sizes = {row.bytes for each in kept if each for row in rows_of(every, each) if row.bytes}
@@ -181,7 +181,7 @@ class _Judge:
         return f"no reading has {format_bytes(self.clause.bytes)}; it measured {known}"
 
     def _rows(self) -> Iterator[Result]:
-        """Yield the rows that count: of each run those of nodes that were not repaired since."""
+        """Yield the valid rows of each run: those of nodes that were not repaired since."""
         runs = [each for each in self.ledger.kept if self.work and self.work.is_of(each)]
         number = {each.directory: n for n, each in enumerate(runs)}
         counts: dict[str, set[int]] = {}
@@ -191,7 +191,7 @@ class _Judge:
         for n, each in enumerate(runs):
             for row in rows_of(self.clause, each.checked) if each.checked else ():
                 of_nodes = [counts.get(name, {n}) for name in row.where.split(",")]
-                # A later run of a node takes the place of an earlier one.
+                # A later run of a node replaces an earlier one.
                 if all(n in each for each in of_nodes) and any(max(e) == n for e in of_nodes):
                     yield row
 
@@ -202,7 +202,7 @@ class _Judge:
             every = (*self.ledger.nodes, *self.ledger.missing)
             lost = [node for node in every if node not in known]
             if lost:
-                what = f"{name} is not known of {fold(lost)}"
+                what = f"{name} is unknown for {fold(lost)}"
                 return self._not("not measured", what, where=lost[0], nodes=len(known))
             groups: dict[str, list[str]] = {}
             for node, value in known.items():
@@ -223,12 +223,12 @@ class _Judge:
 
 
 def _kind(row: Result) -> tuple[object, ...]:
-    """What readings have in common that can be compared."""
+    """Properties that comparable readings share."""
     return row.metric, row.bytes, row.buffers, re.sub(r"\d+", "", row.pair)
 
 
 def sentence(site: str, results: Iterable[ClauseResult], events: Iterable[NodeEvent]) -> str:
-    """Say in one sentence whether the contract is met."""
+    """State in one sentence whether the contract is met."""
     every = list(results)
     counts = {
         state: sum(each.state == state for each in every) for state in ("not met", "not measured")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What was run for a record: one directory for each run, complete or not there."""
+"""The runs of a record: one directory per run, either complete or absent."""
 
 from __future__ import annotations
 
@@ -32,26 +32,26 @@ _SIGNALLED = 128
 
 @dataclass(frozen=True, kw_only=True)
 class CertifyRun:
-    """One run for a record, or what happened to nodes between runs."""
+    """One run of a record, or an event between runs."""
 
     schema: Literal["busbar-certify-run/1"] = "busbar-certify-run/1"
     """The schema of this document."""
     kind: Literal["begun", "gate", "sweep", "check", "soak", "repaired"]
-    """What ran; ``begun`` names all nodes, ``repaired`` those that are tested again."""
+    """Kind of run; ``begun`` lists all nodes, ``repaired`` the nodes to test again."""
     work: str = ""
-    """The check, with its parameters and nodes; empty for the others."""
+    """The check with its parameters and nodes; empty for other kinds."""
     nodes: tuple[str, ...]
     """The nodes that it was started on."""
     missing: tuple[str, ...] = ()
-    """Of ``begun``: nodes on which Slurm starts no job, with their state."""
+    """For ``begun``: nodes on which Slurm cannot start jobs, with their states."""
     begun: str
     """ISO 8601, UTC."""
     seconds: float = 0.0
-    """How long it took."""
+    """Duration."""
     status: int = 0
     """Exit status of the command."""
     said: str = ""
-    """Its last line on standard error, or who began."""
+    """Its last line on standard error, or the user who began."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Kept:
 
     @cached_property
     def faults(self) -> Mapping[str, str]:
-        """The first thing that speaks against each node, or against a place that is none."""
+        """The first fault of each node, or of another component."""
         return dict(reversed([*self._faults()]))
 
     def _faults(self) -> Iterator[tuple[str, str]]:
@@ -88,7 +88,7 @@ class Kept:
         if self.run.kind in ("gate", "soak"):
             for node in self.run.nodes:
                 if node not in gated:
-                    yield node, "the gate gave no verdict"
+                    yield node, "the gate did not return a verdict"
                 elif gated[node].drain or gated[node].verdict.is_problem:
                     yield node, f"gate: {gate.finding_of(gated[node]).message}"
         if self.swept:
@@ -102,7 +102,7 @@ class Kept:
 
     @property
     def measured(self) -> bool:
-        """Whether it left what it was started for."""
+        """Whether it produced its results."""
         if self.run.kind == "sweep":
             return bool(self.swept and not self.swept.stopped and not self.swept.unmeasured)
         return self.run.kind not in ("check", "soak") or bool(self.checked)
@@ -112,12 +112,12 @@ def _or_none(function: Callable[[Path], _T], path: Path) -> _T | None:
     try:
         return function(path)
     except BusbarError:
-        return None  # the command left none, and its exit status says why
+        return None  # the command left no results; its exit status gives the reason
 
 
 @dataclass
 class Ledger:
-    """The runs of a record in their order."""
+    """The runs of a record, in order."""
 
     directory: Path
     contract: Contract
@@ -125,7 +125,7 @@ class Ledger:
 
     @classmethod
     def load(cls, directory: Path, contract: Contract, *, clean: bool = False) -> Ledger:
-        """Read the runs; with ``clean``, remove what an interrupted run left."""
+        """Read the runs; with ``clean``, remove the files of interrupted runs."""
         ledger = cls(directory / "runs", contract)
         for each in sorted(ledger.directory.glob("*")):
             if (each / _FILE).exists():
@@ -142,7 +142,7 @@ class Ledger:
         missing: Sequence[str] = (),
         said: str = "",
     ) -> None:
-        """Add what happened between runs."""
+        """Add an event between runs."""
         begun = datetime.now(UTC).isoformat(timespec="seconds")
         self._add(
             self._next(kind),
@@ -158,7 +158,7 @@ class Ledger:
         nodes: Sequence[str],
         action: Callable[[Path], Ended],
     ) -> Kept | None:
-        """Run and keep it; None if it was ended before its own end."""
+        """Run a command and keep its files; None if it was interrupted."""
         directory = self._next(kind)
         begun = datetime.now(UTC).isoformat(timespec="seconds")
         ended = action(directory)
@@ -190,13 +190,13 @@ class Ledger:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """All nodes that the record is about."""
+        """All nodes of the record."""
         added = (each.run.nodes for each in self.kept if each.run.kind in ("begun", "repaired"))
         return tuple(dict.fromkeys(node for nodes in added for node in nodes))
 
     @property
     def missing(self) -> dict[str, str]:
-        """The nodes of the partition on which no job started, with their state."""
+        """The nodes of the partition on which no job could start, with their states."""
         known: dict[str, str] = {}
         for each in self.kept:
             known |= {text.split(" ")[0]: text for text in each.run.missing}
@@ -211,7 +211,7 @@ class Ledger:
         return [each for each in self.kept[first:] if node in each.nodes]
 
     def stands(self, kept: Kept) -> bool:
-        """Return whether none of the nodes of a run was repaired since then."""
+        """Return whether no node of a run has been repaired since."""
         later = self.kept[self.kept.index(kept) :]
         return not any(each.run.kind == "repaired" and each.nodes & kept.nodes for each in later)
 
@@ -225,12 +225,12 @@ class Ledger:
 
     @property
     def set_aside(self) -> dict[str, str]:
-        """The nodes with a fault that counts, and the first of it."""
+        """Nodes with a current fault, and the first fault of each."""
         return {node: why for node in self.nodes if (why := self.against(node))}
 
     @property
     def places(self) -> dict[str, str]:
-        """Everything but nodes that sweeps accused since the last repair, such as leaf uplinks."""
+        """Components other than nodes, such as leaf uplinks, found slow since the last repair."""
         last = max(
             (n for n, each in enumerate(self.kept) if each.run.kind == "repaired"), default=0
         )

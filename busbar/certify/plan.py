@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a contract still needs to be measured, and on which nodes."""
+"""The work that a contract still requires, and the nodes to run it on."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from busbar.certify.ledger import Kept, Ledger
 from busbar.words import counted
 
 _SECONDS = {"gate": 10, "sweep": 60, "check": 60}
-"""About how long one run takes: on nodes of eight GPUs, checks took 16 to 45 s."""
+"""Approximate time of one run: on nodes with eight GPUs, checks took 16 to 45 s."""
 _HOUR_S = 3600
 _LEAST_SWEPT = 4
-"""Nodes of a sweep after a repair: with fewer, nothing tells which of a pair is slow."""
+"""Nodes of a sweep after a repair: with fewer, the slow node of a pair is unknown."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """One kind of run that clauses need."""
+    """One kind of run that clauses require."""
 
     kind: Literal["gate", "sweep", "check", "soak"]
     check: str = ""
-    """The check, as ``busbar check --name`` takes it."""
+    """The check, as for ``busbar check --name``."""
     together: int = 1
-    """Nodes that it needs at once; 1 stands for each node by itself."""
+    """Number of nodes that it runs on together; 1 means each node alone."""
     times: int = 1
-    """How often each node must have been in one."""
+    """How many runs each node must take part in."""
     seconds: float = 0.0
-    """How long each node must have been in some."""
+    """How long each node must take part in runs."""
 
     @property
     def name(self) -> str:
-        """How runs of it are known: the check, with the number of its nodes."""
+        """The name of its runs: the check, with the number of nodes."""
         several = self.check and self.together > 1
         return f"{self.check} on {self.together} nodes" if several else self.check
 
     def is_of(self, each: Kept) -> bool:
-        """Whether a run is one of this work, and left what it was started for."""
+        """Whether a run belongs to this work and produced its results."""
         return (each.run.kind, each.run.work) == (self.kind, self.name) and each.measured
 
     @property
     def estimate(self) -> float:
-        """About how many seconds it takes if nothing was run yet."""
+        """Estimated seconds for the whole work."""
         return self.seconds or _SECONDS[self.kind] * self.times
 
 
@@ -63,24 +63,24 @@ def work_of(clause: Clause) -> Work | None:
 
 
 def works(contract: Contract) -> list[Work]:
-    """Return what the clauses need, each once, in the order in which it runs."""
+    """Return the work for all clauses without duplicates, in the order in which it runs."""
     found = list(dict.fromkeys(filter(None, map(work_of, contract.clauses))))
     if any(c.require == "same" for c in contract.clauses) and not any(w.check for w in found):
-        found.append(Work("check", "memory"))  # any check tells the facts of its nodes
+        found.append(Work("check", "memory"))  # every check reports the facts of its nodes
     return sorted(found, key=lambda work: [*_SECONDS, "soak"].index(work.kind))
 
 
 def soaked(contract: Contract) -> list[str]:
-    """Return the checks that a soak repeats: those of each node by itself."""
+    """Return the checks that a soak repeats: the single-node checks."""
     return [c.name for c in contract.clauses if c.name and c.nodes == 1] or ["memory"]
 
 
 def lacking(work: Work, ledger: Ledger) -> tuple[str, ...]:
-    """Return the nodes to run it on next; empty if there is nothing left to do."""
+    """Return the nodes to run it on next; empty if it is complete."""
     aside = ledger.set_aside
     good = [node for node in ledger.nodes if node not in aside]
     if work.kind == "check" and work.together > 2:
-        # On so many nodes together, whichever they are.
+        # On this number of nodes together, in any combination.
         for each in ledger.kept:
             if work.is_of(each) and ledger.stands(each) and not each.nodes & aside.keys():
                 return ()
@@ -96,7 +96,7 @@ def lacking(work: Work, ledger: Ledger) -> tuple[str, ...]:
 
 
 def done(work: Work, node: str, ledger: Ledger) -> bool:
-    """Whether a node was in what the work needs, since its last repair."""
+    """Whether a node has completed the work since its last repair."""
     runs = [each for each in ledger.since_repair(node) if work.is_of(each)]
     if work.seconds:
         return sum(each.run.seconds for each in runs) >= work.seconds
@@ -104,7 +104,7 @@ def done(work: Work, node: str, ledger: Ledger) -> bool:
 
 
 def planned(contract: Contract, nodes: int) -> Iterator[str]:
-    """Yield what a run of the whole contract on ``nodes`` takes: each work, and the sum."""
+    """Yield the estimated time of the whole contract on ``nodes``: each work, and the total."""
     seconds = hours = 0.0
     for work in works(contract):
         count = work.together if work.together > 2 else nodes

@@ -22,14 +22,14 @@ _STATES: dict[Verdict, State] = {
     Verdict.UNKNOWN: "not measured",
 }
 _BY_FIGURES = (Verdict.PASS, Verdict.UNJUDGED, Verdict.DEGRADED)
-"""The verdicts on a reading that is right, which the figures of a clause can judge."""
+"""Verdicts on valid readings, which the figures of a clause can override."""
 
 _COLLECTIVES = frozenset(COLLECTIVES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClauseResult:
-    """What the runs say of one clause; figures are of its worst reading."""
+    """The result of one clause; its figures are those of its worst reading."""
 
     clause: str
     """The clause in the usual terms."""
@@ -42,23 +42,23 @@ class ClauseResult:
     measured: float | None = None
     """The worst reading."""
     promised: float | None = None
-    """What it had to reach."""
+    """The required value."""
     limit: float | None = None
-    """What its links can carry."""
+    """The limit of its links."""
     unit: str = ""
     """``GB/s`` or ``us``."""
     least: float | None = None
-    """The smallest of the readings that can be compared with the worst one."""
+    """The smallest of the comparable readings."""
     most: float | None = None
     """The largest."""
     readings: int = 0
-    """Count of these readings."""
+    """Number of these readings."""
     nodes: int = 0
-    """Count of nodes that they were taken on."""
+    """Number of nodes that they were measured on."""
 
 
 def rows_of(clause: Clause, checked: Snapshot) -> Iterator[Result]:
-    """Yield the readings that a clause is about."""
+    """Yield the readings that a clause applies to."""
     for outcome in checked.outcomes:
         if outcome.check.split(" ")[0] != clause.name.split("%")[0]:
             continue
@@ -71,17 +71,17 @@ def rows_of(clause: Clause, checked: Snapshot) -> Iterator[Result]:
 
 
 def _figures_on(clause: Clause, row: Result) -> Sequence[str]:
-    """Return the figures that a reading must reach: those of rates or those of latencies."""
+    """Return the figures that a reading must reach, for rates or for latencies."""
     figures = clause.at_most if row.unit == "us" else clause.at_least
     return () if row.value is None else figures
 
 
 def counted_rows(clause: Clause, rows: Sequence[Result]) -> list[Result]:
-    """Return the rows that decide on a clause.
+    """Return the rows that decide a clause.
 
-    With figures, the readings that they are about, and all that is wrong. Without figures a size
-    that has no band does not count if another size of its pair has passed, as in the verdict on a
-    check. That data arrived intact says nothing of a rate.
+    With figures: the readings that they apply to, and all failures. Without figures, a size
+    without a band is ignored if another size of its pair has passed, as in the verdict of a check.
+    Intact data does not count as a rate.
     """
     if clause.at_least or clause.at_most:
         right = (Verdict.PASS, Verdict.UNJUDGED)
@@ -91,7 +91,7 @@ def counted_rows(clause: Clause, rows: Sequence[Result]) -> list[Result]:
 
 
 def judge_row(clause: Clause, row: Result) -> ClauseResult:
-    """Judge one reading by the figures of the clause, else by its own verdict."""
+    """Judge one reading by the figures of the clause, or by its own verdict."""
     latency, texts = row.unit == "us", _figures_on(clause, row)
     result = ClauseResult(
         clause=clause.text,
@@ -109,7 +109,7 @@ def judge_row(clause: Clause, row: Result) -> ClauseResult:
         return replace(result, state=state, why="" if state == "met" else why)
     known = {text: Figure.parse(text).among(row) for text in texts}
     if lost := [text for text, value in known.items() if value is None]:
-        return replace(result, state="not measured", why=f"nothing says {lost[0]} of it")
+        return replace(result, state="not measured", why=f"its {lost[0]} is unknown")
     values = [value for value in known.values() if value is not None]
     promised = min(values) if latency else max(values)
     result = replace(result, promised=promised)
@@ -121,7 +121,7 @@ def judge_row(clause: Clause, row: Result) -> ClauseResult:
 
 
 def share(result: ClauseResult) -> float:
-    """How far the reading is above what was promised; the smallest is the worst."""
+    """Ratio of the reading to the required value; the smallest is the worst."""
     if not result.measured or not result.promised:
         return 0.0
     share = result.measured / result.promised
@@ -129,7 +129,7 @@ def share(result: ClauseResult) -> float:
 
 
 def against_nodes(clauses: Iterable[Clause], checked: Snapshot) -> Iterator[tuple[str, str]]:
-    """Yield what a run says against one node: its readings, or all bad readings of pairs."""
+    """Yield the bad readings of one node, or all bad readings of pairs."""
     causes = {cause.check: f" ({cause.id}: {cause.remedy})" for cause in checked.causes}
     joint: list[tuple[frozenset[str], str]] = []
     for clause in clauses:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The record: what was promised and measured, with the checksum of every file of evidence."""
+"""The record: requirements and results, with the checksum of every evidence file."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ from busbar.site.load import SITE_FILE
 
 CONTRACT, RECORD, PAGE, LOCK = "contract.yaml", "record.json", "index.html", ".lock"
 NAMESPACE = "busbar-acceptance"
-"""Of the signatures, so that one of another purpose is none of the record."""
+"""Namespace of the signatures, so that a signature for another purpose is not valid."""
 _SITE, _ATTACHED = "site", "attached"
 _OF_SITE = (SITE_FILE, CALIBRATION_FILE)
 _MOST_BYTES = 2**32
-"""Of one file: reading it takes 10 s, and no log is as large."""
+"""Maximum size of a file: reading it takes 10 s, and no log is larger."""
 TYPE = "https://in-toto.io/Statement/v1"
 PREDICATE = "urn:busbar:acceptance:1"
 
@@ -48,7 +48,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """What a record says: the predicate of its statement."""
+    """The content of a record: the predicate of its statement."""
 
     verdict: Literal["accepted", "not accepted"]
     """Whether every clause is met."""
@@ -57,7 +57,7 @@ class Acceptance:
     site: str
     """Name of the site."""
     nodes: tuple[str, ...]
-    """The nodes that it is about."""
+    """The nodes of the record."""
     missing: tuple[str, ...]
     """Nodes of the partition that were not tested, with their state."""
     clauses: tuple[ClauseResult, ...]
@@ -78,24 +78,25 @@ class Acceptance:
 
 @dataclass(frozen=True, kw_only=True)
 class AcceptanceRecord:
-    """An in-toto statement on the files of a record."""
+    """An in-toto statement about the files of a record."""
 
     schema: Literal["busbar-acceptance/1"] = "busbar-acceptance/1"
     """The schema of this document."""
     type: str = field(default=TYPE, metadata=written("_type"))
-    """The type of in-toto's statement."""
+    """The type of the in-toto statement."""
     subject: tuple[Subject, ...]
-    """Every file but this one and its signatures."""
+    """Every file except this one and its signatures."""
     predicate_type: str = field(default=PREDICATE, metadata=written("predicateType"))
     """The type of the predicate."""
     predicate: Acceptance
-    """What the files show."""
+    """The predicate: what the files show."""
 
 
 def begin(directory: Path, contract: Path, site: Site, attached: Iterable[Path] = ()) -> None:
-    """Keep contract, site and attached files with the record, which must have no others.
+    """Copy contract, site and attached files to the record.
 
-    Raises ``BusbarError`` for others of the same name, and a file that cannot be read.
+    Raises ``BusbarError`` if the record has different files with these names, or if a file cannot
+    be read.
     """
     place = directory / _SITE / site.name
     copies = {contract: directory / CONTRACT}
@@ -110,13 +111,13 @@ def begin(directory: Path, contract: Path, site: Site, attached: Iterable[Path] 
             if not source.exists():
                 continue
             if copy.exists() and copy.read_bytes() != source.read_bytes():
-                what, hint = f"{source} has changed since it began", "choose another --output"
+                what, hint = (f"{source} has changed since it began", "choose another --output")
                 raise BusbarError(what, where=str(directory), hint=hint)
             replace_file(copy, source.read_bytes())
 
 
 def acceptance(contract: Contract, site: str, ledger: Ledger) -> Acceptance:
-    """Return what the runs of a record show."""
+    """Return the content of the record, from its runs."""
     results, events = judge(contract, ledger), account(ledger)
     met = all(each.state == "met" for each in results)
     first = ledger.kept[0].run if ledger.kept else None
@@ -137,7 +138,7 @@ def acceptance(contract: Contract, site: str, ledger: Ledger) -> Acceptance:
 
 
 def write(directory: Path, found: Acceptance) -> AcceptanceRecord:
-    """Write page and record; remove the signatures of an earlier one."""
+    """Write page and record; remove the signatures of the earlier record."""
     for old in directory.glob(f"{RECORD}*.sig"):
         old.unlink()
     replace_file(directory / PAGE, page(found))
@@ -147,7 +148,7 @@ def write(directory: Path, found: Acceptance) -> AcceptanceRecord:
 
 
 def subjects(directory: Path) -> Iterator[Subject]:
-    """Yield the files of a record with their checksums, in the order of their names."""
+    """Yield the files of a record with their checksums, sorted by name."""
     others = {directory / RECORD, directory / LOCK, *signatures(directory)}
     for path in sorted(directory.rglob("*")):
         name, found = str(path.relative_to(directory)), path.lstat()
@@ -166,7 +167,7 @@ def signatures(directory: Path) -> Sequence[Path]:
 
 
 def sign(directory: Path, key: Path) -> Path:
-    """Sign the record with a key of OpenSSH; a further party signs the same file."""
+    """Sign the record with an OpenSSH key; further parties sign the same file."""
     numbers = ("", *(f".{number}" for number in range(2, len(signatures(directory)) + 2)))
     paths = (directory / f"{RECORD}{number}.sig" for number in numbers)
     path = next(path for path in paths if not path.exists())
@@ -175,14 +176,14 @@ def sign(directory: Path, key: Path) -> Path:
     try:
         done = subprocess.run(command, input=text, capture_output=True, check=False)
     except FileNotFoundError:
-        raise BusbarError("ssh-keygen is not here", hint="install OpenSSH's client") from None
+        raise BusbarError("ssh-keygen was not found", hint="install the OpenSSH client") from None
     if done.returncode:
         what = done.stderr.decode(errors="replace").strip()
-        raise BusbarError(f"cannot sign: {what}", where=str(key), hint="give a private key")
+        raise BusbarError(f"cannot sign: {what}", where=str(key), hint="pass a private key")
     replace_file(path, done.stdout)
     return path
 
 
 def page(found: Acceptance) -> str:
-    """Return the page for people."""
+    """Return the HTML page."""
     return templates().get_template("acceptance.html.j2").render(found=found)

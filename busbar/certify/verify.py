@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Whether a record supports its verdict: files, signatures, and all judged again from the logs."""
+"""Verify a record: check its files and signatures, and judge everything again from the logs."""
 
 from __future__ import annotations
 
@@ -35,35 +35,35 @@ from busbar.words import grouped
 _LOGS = ("rfm_job.out", "rfm_job.err", "nccl*.log")
 _MOST_PARTIES = 100
 _LINE = 70
-"""Characters of a line of a signature."""
+"""Characters per line of a signature."""
 _CLOCKS_S = 300
-"""How far the clocks of two nodes may be apart."""
+"""Permitted difference between the clocks of two nodes."""
 _END = "-----END SSH SIGNATURE-----"
 _ROUNDING = 5e-3
-"""Of the shortest numbers that benchmarks print, such as ``0.24``."""
-_HINT = "give the directory of a record, which busbar certify run has written"
+"""Significant digits of the shortest numbers that benchmarks print, such as ``0.24``."""
+_HINT = "pass the directory of a record written by busbar certify run"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verification:
-    """Whether a record supports its verdict."""
+    """The result of the verification."""
 
     schema: Literal["busbar-certify-verify/1"] = "busbar-certify-verify/1"
     """The schema of this document."""
     supported: bool
-    """Whether the files are those of the record, and show what it says."""
+    """Whether the files are unchanged and support the record."""
     sentence: str
-    """The verdict of the record, or why it is refused."""
+    """The verdict of the record, or the reason why it is refused."""
     problems: tuple[str, ...]
-    """What contradicts the record: the file, and what is wrong with it."""
+    """Contradictions: the file, and what is wrong with it."""
     signed_by: tuple[str, ...]
-    """Key, and its holder if --signers names it, of each valid signature."""
+    """Key of each valid signature, and its holder if listed in --signers."""
     unchecked: str = ""
-    """Why no signature was checked; empty if one was."""
+    """Why no signature was checked; otherwise empty."""
 
 
 def verify(directory: Path, signers: Path | None = None) -> Verification:
-    """Return whether a record supports its verdict; raise ``BusbarError`` if it is none."""
+    """Verify a record; raise ``BusbarError`` if the directory is not one."""
     record: records.AcceptanceRecord = read_document(
         directory / records.RECORD, _HINT, records.AcceptanceRecord
     )
@@ -73,7 +73,7 @@ def verify(directory: Path, signers: Path | None = None) -> Verification:
     except (BusbarError, ValueError) as error:
         problems.append(str(error))
     claim = record.predicate.sentence
-    text = f"refused: {problems[0]}" if problems else f"the record shows it: {claim}"
+    text = f"refused: {problems[0]}" if problems else f"the record supports its verdict: {claim}"
     return Verification(
         supported=not problems,
         sentence=text,
@@ -85,7 +85,7 @@ def verify(directory: Path, signers: Path | None = None) -> Verification:
 
 def _problems(directory: Path, record: records.AcceptanceRecord) -> Iterator[str]:
     if (record.type, record.predicate_type) != (records.TYPE, records.PREDICATE):
-        yield f"{records.RECORD}: is not an acceptance statement"
+        yield f"{records.RECORD}: not an acceptance statement"
         return
     try:
         now = {each.name: each.digest for each in records.subjects(directory)}
@@ -100,7 +100,7 @@ def _problems(directory: Path, record: records.AcceptanceRecord) -> Iterator[str
         *(now.keys() - listed.keys()),
         *([records.LOCK] if lock.exists() and lock.stat().st_size else []),
     ]
-    yield from (f"{name}: is not listed" for name in more)
+    yield from (f"{name}: not listed in the record" for name in more)
     if wrong or more:
         return
     contract = contracts.read(directory / records.CONTRACT)
@@ -108,26 +108,26 @@ def _problems(directory: Path, record: records.AcceptanceRecord) -> Iterator[str
     found, said = records.acceptance(contract, record.predicate.site, ledger), record.predicate
     for name in vars(found):
         if name != "busbar" and getattr(found, name) != getattr(said, name):
-            yield f"{records.RECORD}: says another {name} than the runs show"
+            yield f"{records.RECORD}: its {name} differs from the runs"
     shown = read_text(directory / records.PAGE)
     if (
         records.page(said) != shown
         if said.busbar == found.busbar
         else escape(visible(said.sentence)) not in shown
     ):
-        yield f"{records.PAGE}: shows something else than {records.RECORD}"
+        yield f"{records.PAGE}: differs from {records.RECORD}"
     ends = [*(seconds(each.run.begun) for each in ledger.kept[1:]), time.time()]
     for number, (kept, end) in enumerate(zip(ledger.kept, ends, strict=True), 1):
         if kept.directory.name != f"{number:04}-{kept.run.kind}":
             yield f"{kept.directory.relative_to(directory)}: is not run {number} of the record"
         if not 0 <= kept.run.seconds <= end + _CLOCKS_S - seconds(kept.run.begun):
-            yield f"{kept.directory.relative_to(directory)}: did not end before the next began"
+            yield f"{kept.directory.relative_to(directory)}: did not end before the next run began"
         yield from _foreign(directory, kept, said.site)
         yield from _logs(directory, kept.directory / "check")
 
 
 def _foreign(directory: Path, kept: Kept, site: str) -> Iterator[str]:
-    """Yield the documents of a run that are of another time, site or node, or of two minds."""
+    """Yield documents of a run with a different time, site or node, or with contradictions."""
     begun, gated = seconds(kept.run.begun), gate.read(kept.directory / "gate", kept.run.nodes)
     last = begun + kept.run.seconds + _CLOCKS_S
     place, results = kept.directory.relative_to(directory), f"check/{RESULTS_FILE}"
@@ -135,18 +135,18 @@ def _foreign(directory: Path, kept: Kept, site: str) -> Iterator[str]:
     documents += [(results, kept.checked.time, kept.checked.site)] if kept.checked else []
     for name, when, where in documents:
         if not begun - _CLOCKS_S <= seconds(when) <= last or where != site:
-            yield f"{place}/{name} is of {when} on {where}, the run of {kept.run.begun}"
+            yield f"{place}/{name} is from {when} on {where}, but the run is from {kept.run.begun}"
     for node, each in gated.items():
         bad = [row.check for row in each.checks if row.verdict.is_problem]
         if bad and each.verdict is Verdict.PASS:
             yield f"{place}/gate: {node} passes, but its {bad[0]} does not"
     rows = kept.checked.results if kept.checked else ()
     if other := {node for row in rows for node in row.where.split(",") if node} - kept.nodes:
-        yield f"{place}/{results}: has readings of {min(other)}, on which it did not run"
+        yield f"{place}/{results}: has readings from {min(other)}, where it did not run"
 
 
 def _logs(directory: Path, output: Path) -> Iterator[str]:
-    """Yield the readings of a run of checks that no log shows."""
+    """Yield the readings of checks that are not in any log."""
     if not (output / RESULTS_FILE).exists():
         return
     rows = {}
@@ -161,19 +161,19 @@ def _logs(directory: Path, output: Path) -> Iterator[str]:
         for row in outcome.results:
             rows[row.check, row.where, row.pair, row.bytes, row.value] = name
             if row.value is not None and not _among(row.value, known[row.bytes or 0]):
-                yield f"{name}: no log of it shows {row.value:.6g} {row.unit} of {row.pair}"
+                yield f"{name}: none of its logs shows {row.value:.6g} {row.unit} for {row.pair}"
                 break
     for row in (row for each in read(output / RESULTS_FILE).outcomes for row in each.results):
         if row.value is not None:
             key = (row.check, row.where, row.pair, row.bytes, row.value)
             if key not in rows:
                 name = (output / RESULTS_FILE).relative_to(directory)
-                yield f"{name}: no job has {row.value:.6g} {row.unit} of {row.pair}"
+                yield f"{name}: no job has {row.value:.6g} {row.unit} for {row.pair}"
                 break
 
 
 def _values(directory: Path) -> Mapping[int, list[float]]:
-    """Return what the logs of a job show of each message size."""
+    """Return the readings in the logs of a job by message size."""
     files = [file for pattern in _LOGS for file in sorted(directory.glob(pattern))]
     sources = [source for file in files for source in named(file)]
     outputs = collect(sources, PATTERNS)
@@ -186,7 +186,7 @@ def _among(value: float, known: list[float]) -> bool:
 
 
 def _signed(directory: Path, signers: Path | None) -> tuple[list[str], list[str], str]:
-    """Return the keys of the valid signatures, those that are wrong, and why none was checked."""
+    """Return valid keys, invalid signatures, and the reason if none was checked."""
     signed, wrong = [], []
     with file_error("cannot be read", signers):
         _ = signers and signers.read_bytes()
@@ -199,14 +199,14 @@ def _signed(directory: Path, signers: Path | None) -> tuple[list[str], list[str]
             _refuse_other_form(path)
             signed.append(_signer(path, text, signers))
         except FileNotFoundError:
-            return [], [], "signature not checked: ssh-keygen is not here"
+            return [], [], "signature not checked: ssh-keygen was not found"
         except (OSError, ValueError) as error:
             wrong.append(f"{path.name}: {getattr(error, 'strerror', None) or error}")
     return signed, wrong, "" if found else "the record is not signed"
 
 
 def _refuse_other_form(signature: Path) -> None:
-    """Raise ``ValueError`` for what ssh-keygen reads and does not write, such as empty lines."""
+    """Raise ``ValueError`` for text that ssh-keygen accepts but never writes (blank lines)."""
     text = read_text(signature)
     try:
         data = base64.b64decode("".join(text.splitlines()[1:-1]), validate=True)
@@ -214,7 +214,7 @@ def _refuse_other_form(signature: Path) -> None:
         data = b""
     lines = wrap(base64.b64encode(data).decode(), _LINE)
     if text.splitlines(keepends=True)[1:] != [f"{line}\n" for line in (*lines, _END)]:
-        raise ValueError("has changed: ssh-keygen writes another form")
+        raise ValueError("has changed: ssh-keygen writes a different format")
 
 
 def _signer(signature: Path, text: bytes, signers: Path | None) -> str:
@@ -234,7 +234,7 @@ def _signer(signature: Path, text: bytes, signers: Path | None) -> str:
     except ValueError as error:
         key = own.rpartition(" ")[2]
         line = f"NAME {_public_key(read_text(signature))}"
-        what = f"its key {key} is not in {signers}; if you know whose it is, add the line: {line}"
+        what = f"its key {key} is not in {signers}; if you know its owner, add the line: {line}"
         raise ValueError(what) from error
     return keygen(
         "verify", "-n", records.NAMESPACE, "-f", str(signers), "-I", holder
@@ -242,7 +242,7 @@ def _signer(signature: Path, text: bytes, signers: Path | None) -> str:
 
 
 def _public_key(signature: str) -> str:
-    """Return the public key in a signature (PROTOCOL.sshsig of OpenSSH) as a line of a file."""
+    """Return the public key in a signature (OpenSSH, PROTOCOL.sshsig) as one line."""
     data = base64.b64decode("".join(signature.splitlines()[1:-1]))
     magic_and_version = 10
     length = int.from_bytes(data[magic_and_version : magic_and_version + 4])

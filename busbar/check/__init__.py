@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: MIT
-"""The main job: run the checks, judge what they read, collect the verdicts."""
+"""Run the checks, judge their readings, and collect the verdicts."""

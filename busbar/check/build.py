@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""Compiles a program of ours, or takes it from what this user has compiled before.
+"""Compile one of our programs, or take it from the user's cache.
 
 $ python -m busbar.check.build mpic++ -O2 memory.cpp -o memory
 
-The key of a program is what decides on it: its text after the preprocessor, with every macro of
-the headers and the compiler, and all that the compiler says it would do (``-###``). A kept program
-follows its SHA-256, and is compiled again if it was damaged. Nothing is kept in a directory that
-another user can change.
+The cache key covers the preprocessed source, with every macro of the headers and the compiler, and
+the commands that the compiler would run (``-###``). A cached program is stored with its SHA-256,
+and compiled again if damaged. Nothing is cached in a directory that another user can change.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from busbar.errors import BusbarError
 from busbar.plain import stdout
 
 MOST_BYTES = 64 << 20
-"""What all programs may take; those that were not used for the longest time go first."""
+"""Maximum size of the cache; the least recently used programs are removed first."""
 _DIGEST = sha256().digest_size
 
 
 def main(command: Sequence[str]) -> int:
-    """Leave the program that the command makes; return the exit status of the command."""
+    """Produce the program of a compile command; return the command's exit status."""
     target, kept = Path(command[command.index("-o") + 1]), None
     try:
         kept = _directory() / _key(command, target)
         if _taken(kept, target):
             return 0
     except BusbarError as error:
-        stdout().line(f"busbar: compiled programs are not kept: {error}")
-    except (OSError, subprocess.CalledProcessError):  # no room, or a compiler of another kind
+        stdout().line(f"busbar: compiled programs are not cached: {error}")
+    except (OSError, subprocess.CalledProcessError):  # disk full, or an unknown kind of compiler
         kept = None
     status = subprocess.run(command, check=False).returncode
     if kept and not status:
@@ -51,7 +50,7 @@ def main(command: Sequence[str]) -> int:
 
 
 def _directory() -> Path:
-    """Return where programs are kept; raise ``BusbarError`` if others can change them."""
+    """Return the cache directory; raise ``BusbarError`` if others can change it."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     base = cache if cache.startswith("/") else Path(os.environ.get("HOME") or "/", ".cache")
     directory = Path(base, "busbar", "programs")
@@ -74,14 +73,14 @@ def _key(command: Sequence[str], target: Path) -> str:
         )
         plan = re.sub(rf"{re.escape(directory)}/[\w.-]+", "", planned.stdout + planned.stderr)
         if not re.search("^ ", plan, re.MULTILINE):
-            raise OSError(0, "does not say what it would do")
-        run_path = os.environ.get("LD_RUN_PATH")  # of the linker, which the plan does not show
+            raise OSError(0, "does not print its commands")
+        run_path = os.environ.get("LD_RUN_PATH")  # for the linker, which the plan does not show
         facts = repr((command, plan.replace(os.getcwd(), "."), run_path))
         return sha256(facts.encode() + text.read_bytes()).hexdigest()
 
 
 def _taken(kept: Path, target: Path) -> bool:
-    """Copy a kept program to the target, unless there is none or it was damaged."""
+    """Copy a cached program to the target, unless it is missing or damaged."""
     if not kept.exists():
         return False
     data = kept.read_bytes()

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Bands from the readings of several runs of one site.
+"""Derive bands from the readings of several runs of a site.
 
-The band of a series is its median and what it scatters, by the median absolute deviation. It is
-narrow enough that 0.8 times any reading of it is degraded, or there is none. Readings that the
-site's model calls slow, runs with a fault and slow nodes do not become the norm.
+The band of a series is its median plus or minus its scatter (median absolute deviation). A band
+must be narrow enough that 0.8 times any of its readings is degraded; otherwise the series gets no
+band. Readings that are slow according to the link model, runs with a fault and slow nodes do not
+become the norm.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from busbar.verdict import Verdict
 FEWEST_RUNS = 3
 _NARROWEST = 0.05
 _WIDEST = 0.1
-"""A reading at the upper end of the band times 0.8 is below its lower end."""
+"""0.8 times the upper end of the band is below its lower end."""
 _SIGMAS = 4
 _STRAY_SHARE = 0.05
-"""So many readings may be outside the band: a repetition clears them in a check."""
+"""Share of readings that may be outside the band: a check repeats them."""
 
 
 @dataclass(frozen=True)
@@ -39,27 +40,27 @@ class _Measured:
     node: str
     run: int
     model: float | None
-    """What links and family call typical; None without a band."""
+    """Typical value of links and family; None without a band."""
     calibrated: bool
-    """Whether a former calibration judged it."""
+    """Whether it was judged by an earlier calibration."""
 
 
 @dataclass(frozen=True)
 class CalibratedSeries:
-    """What became of one series."""
+    """The result for one series."""
 
     series: SeriesKey
     """The series."""
     readings: int
-    """Its readings in all runs."""
+    """Number of readings in all runs."""
     typical: float
     """Their median, in GB/s, or in us for a latency."""
     spread: float
     """Their standard deviation over the median, by the median absolute deviation."""
     model: float | None = field(metadata=written("of_model"))
-    """Median over what the site's model calls typical; null if it has no band."""
+    """Median divided by the model's typical value; null if the model has no band."""
     refused: str = ""
-    """Why the series gets no band."""
+    """Why the series has no band."""
 
     @property
     def name(self) -> str:
@@ -73,7 +74,7 @@ class CalibratedSeries:
 
 @dataclass(frozen=True)
 class CalibrationResult:
-    """Each series with or without a band."""
+    """All series, with or without a band."""
 
     schema: Literal["busbar-calibration/1"] = field(default="busbar-calibration/1", kw_only=True)
     """The schema of this document."""
@@ -92,10 +93,10 @@ class CalibrationResult:
 
 @dataclass(frozen=True)
 class Accept:
-    """Readings that become the norm although they are lower than expected."""
+    """Readings that are accepted although they are lower than expected."""
 
     below_model: bool = False
-    """Lower than the model of the links says."""
+    """Lower than the link model."""
     below_previous: bool = False
     """Lower than an earlier calibration of the site."""
 
@@ -107,17 +108,17 @@ def calibrate(
     former: Calibration | None = None,
     accept: Accept = Accept(),
 ) -> CalibrationResult:
-    """Return the bands of ``documents``, each named by its file.
+    """Return the bands of ``documents``, keyed by file name.
 
-    ``former`` is the calibration that the result replaces; it keeps the bands of series that were
-    not measured again. Raises ``BusbarError`` for runs of another site, with a fault, on a busy
-    node, or for too few; and for readings below the model or a former calibration.
+    ``former`` is the calibration that the result replaces; its bands are kept for series that were
+    not measured again. Raises ``BusbarError`` for runs of another site, with a fault or on a busy
+    node, for too few runs, and for readings below the model or an earlier calibration.
     """
     if len(documents) < FEWEST_RUNS:
         raise BusbarError(
-            f"{len(documents)} run{'s' if len(documents) != 1 else ''}, at least {FEWEST_RUNS} are"
-            " needed to tell how readings scatter",
-            hint="give results.json of more runs of busbar check",
+            f"{len(documents)} run{'s' if len(documents) != 1 else ''}, at least "
+            f"{FEWEST_RUNS} are needed to determine the scatter",
+            hint="pass results.json of more runs of busbar check",
         )
     for name, document in documents.items():
         _refuse(name, document, site, accept)
@@ -142,7 +143,7 @@ def calibrate(
         first=times[0],
         last=times[-1],
         runs=len(documents),
-        # Output of a benchmark that names no node has none without a scheduler.
+        # Output that does not name its node has no node without a scheduler.
         nodes=tuple(sorted({e.node for found in groups.values() for e in found if e.node})),
         versions=_versions(documents),
         bands=tuple({**before, **bands}.values()) if bands else (),
@@ -156,9 +157,9 @@ def _refuse_lower(
     judged_anew: Collection[SeriesKey],
     accept: Accept,
 ) -> None:
-    """Refuse a median that is worse than a band that it replaces, or than the model.
+    """Refuse a median below the band that it replaces, or below the model.
 
-    Each step of a slow decline is within the spread of the one before it; the first is not.
+    Each step of a slow decline is within the scatter of the step before, but not of the first.
     """
     for line in lines:
         for band in bands[line.series].replaced:
@@ -168,24 +169,24 @@ def _refuse_lower(
                     f"{line.name}: {line.typical:.4g} is {1 - quality:.0%} worse than the"
                     f" calibration of {band.last[:10]}, {band.typical:.4g}",
                     where="busbar site calibrate",
-                    hint="mend the nodes; --accept-below-previous takes it as the norm",
+                    hint="repair the nodes, or accept it with --accept-below-previous",
                 )
-        # What a calibration judged, the model has not judged yet.
+        # Readings judged by a calibration have not been judged by the model yet.
         if line.model is None or line.series not in judged_anew or accept.below_model:
             continue
         if _quality(line.series, line.model, 1.0) < 1 - _WIDEST:
             raise BusbarError(
-                f"{line.name}: {line.typical:.4g} is {line.model:.2f} of what the model says",
+                f"{line.name}: {line.typical:.4g} is {line.model:.2f} of the model's value",
                 where="busbar site calibrate",
-                hint="mend the nodes; --accept-below-model takes it as the norm",
+                hint="repair the nodes, or accept it with --accept-below-model",
             )
 
 
 def _refuse(name: str, document: CheckDocument, site: str, accept: Accept) -> None:
-    """Refuse a run that says nothing of a healthy site."""
+    """Refuse a run that does not represent a healthy site."""
     if document.site != site:
         raise BusbarError(
-            f"is a run of site {document.site!r}", where=name, hint=f"give runs of {site}"
+            f"is a run on site {document.site!r}", where=name, hint=f"pass runs on {site}"
         )
     for cause in document.causes:
         known_slow = cause.id == "below-band-unexplained"
@@ -193,16 +194,16 @@ def _refuse(name: str, document: CheckDocument, site: str, accept: Accept) -> No
             raise BusbarError(
                 f"has a fault, {cause.id}: {cause.summary}",
                 where=name,
-                hint="mend it, or leave the run out, and calibrate again",
+                hint="fix it, or omit the run, and calibrate again",
             )
     for row in document.results:
         below = row.verdict is Verdict.DEGRADED and row.typical is not None
         accepted = accept.below_previous if row.calibrated else accept.below_model
         if row.verdict.is_problem and not (below and accepted):
-            hint = "mend it, or leave the run out"
+            hint = "fix it, or omit the run"
             if below:
                 expected = "previous" if row.calibrated else "model"
-                hint += f"; --accept-below-{expected} takes readings below the {expected} as"
+                hint += f"; --accept-below-{expected} accepts readings below the {expected} as"
                 hint += " the norm"
             raise BusbarError(
                 f"is {row.verdict}: {row.check}: {row.message}", where=name, hint=hint
@@ -212,7 +213,7 @@ def _refuse(name: str, document: CheckDocument, site: str, accept: Accept) -> No
 def _measured(run: int, row: ResultRow) -> _Measured | None:
     if not row.value:
         return None
-    # A floor has the same low and typical value, and says nothing of what is typical.
+    # A floor has the same low and typical value, and does not define what is typical.
     model = row.typical if row.typical != row.low else None
     if row.calibrated:
         model = row.model
@@ -220,7 +221,7 @@ def _measured(run: int, row: ResultRow) -> _Measured | None:
 
 
 def _refuse_different_nodes(groups: Mapping[SeriesKey, Sequence[_Measured]]) -> None:
-    """Refuse readings of which one node's differ from those of the others."""
+    """Refuse readings of a node that differ from the other nodes."""
     for series, found in groups.items():
         nodes: dict[str, list[float]] = defaultdict(list)
         for each in found:
@@ -234,7 +235,7 @@ def _refuse_different_nodes(groups: Mapping[SeriesKey, Sequence[_Measured]]) -> 
         where = f"{series.check} {format_bytes(series.bytes)}"
         what = f"node {node} differs: {where} has {middles[node]:.4g} there, {middle:.4g} on the"
         what += " others"
-        if len(nodes) == 2:  # which of them is slow is not known
+        if len(nodes) == 2:  # which of the two is slow is unknown
             values = " and ".join(f"{value:.4g} on {name}" for name, value in middles.items())
             what = f"nodes {' and '.join(nodes)} differ: {where} has {values}"
         raise BusbarError(
@@ -243,7 +244,7 @@ def _refuse_different_nodes(groups: Mapping[SeriesKey, Sequence[_Measured]]) -> 
 
 
 def _quality(series: SeriesKey, value: float, typical: float) -> float:
-    """Return a value over the typical one, less than 1 for what is worse."""
+    """Return the ratio of a value to the typical value; below 1 is worse."""
     return typical / value if series.kind == "latency_us" else value / typical
 
 
@@ -261,7 +262,7 @@ def _line(series: SeriesKey, found: Sequence[_Measured]) -> CalibratedSeries:
 def _reasons(line: CalibratedSeries, found: Sequence[_Measured]) -> Iterator[str]:
     runs = len({each.run for each in found})
     if runs < FEWEST_RUNS:
-        yield f"read in {runs} runs, {FEWEST_RUNS} are needed"
+        yield f"measured in {runs} runs, {FEWEST_RUNS} are needed"
         return
     width = _width(line.spread)
     stray = [each for each in found if abs(each.value / line.typical - 1) > width]
@@ -297,7 +298,7 @@ def _rounded(value: float) -> float:
 
 
 def _versions(documents: Mapping[str, CheckDocument]) -> dict[str, str]:
-    """Return the versions that ran. Raises ``BusbarError`` if runs differ."""
+    """Return the software versions. Raises ``BusbarError`` if runs differ."""
     found: dict[str, str] = {}
     for name, document in documents.items():
         for what, version in document.versions.items():
@@ -305,13 +306,13 @@ def _versions(documents: Mapping[str, CheckDocument]) -> dict[str, str]:
                 raise BusbarError(
                     f"ran with {what} {version}, another run with {found[what]}",
                     where=name,
-                    hint="calibrate runs of the same software",
+                    hint="calibrate with runs of the same software",
                 )
     return found
 
 
 def below_model(lines: Iterable[CalibratedSeries]) -> list[CalibratedSeries]:
-    """Return the series whose median is worse than the model says by more than a twentieth."""
+    """Return the series with a median more than 5 % worse than the model."""
     return [
         line
         for line in lines

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Adds to an outcome what its job's output says of causes, and reads that output."""
+"""Read a job's output, and add its causes to the outcome."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from busbar.verdict import Verdict
 UNEXPLAINED = "below-band-unexplained"
 
 show_launch = partial(show, more=PATTERNS)
-"""Reads the output of a launch, with all messages that causes are found from."""
+"""Read the output of a launch, with all messages that indicate causes."""
 
 
 def source_of(path: Path) -> Source:
-    """Return a file by the name that people see: relative to the working directory."""
+    """Return a file name for people: relative to the working directory."""
     (source,) = named(Path(os.path.relpath(path)))
     return source
 
 
 def read_rest(files: Iterable[Source | JobOutput]) -> list[JobOutput]:
-    """Return what files show that are of no launch; those that cannot be read show nothing."""
+    """Return the messages in files that belong to no launch; skip unreadable files."""
     outputs: list[JobOutput] = []
     for file in files:
-        with suppress(BusbarError, OSError):  # what was judged says what went wrong
+        with suppress(BusbarError, OSError):  # the judged output shows what went wrong
             outputs += [file] if isinstance(file, JobOutput) else read(file, PATTERNS)
     return outputs
 
@@ -56,12 +56,12 @@ def explained(
     known: Sequence[Cause] = (),
     versions: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Return the outcome with causes (unless it is a pass) and notes; its results name their ids.
+    """Return the outcome with causes (unless it passed) and notes; its results refer to them.
 
-    Causes are found from what ``launches`` showed when they were judged, and from the ``rest`` of
-    what the job left. A finding that by itself makes a run bad, such as a dead rank, is a result
-    of its own. ``run`` is what the check knows of its launches. ``known`` are causes that were
-    found before the job ran. ``versions`` are those that the libraries must have.
+    Causes are derived from the judged output of ``launches`` and from the ``rest`` of the job's
+    files. A finding that makes a run bad, such as a dead rank, becomes a separate result. ``run``
+    holds the check's facts about its launches. ``known`` are causes found before the job ran.
+    ``versions`` are the required library versions.
     """
     asked = versions or {}
     shown = [each for each in launches if not each.shown.facts.empty]
@@ -92,7 +92,7 @@ _Said = TypeVar("_Said", Note, Cause)
 
 
 def _once(said: Iterable[_Said]) -> list[_Said]:
-    """Return what launches have in common once, with the lines of the first."""
+    """Merge what launches have in common, with the lines of the first launch."""
     found: dict[tuple[str, str], _Said] = {}
     for each in said:
         found.setdefault((each.id, each.summary), each)
@@ -100,7 +100,7 @@ def _once(said: Iterable[_Said]) -> list[_Said]:
 
 
 def _without_band(outcome: Outcome) -> Iterator[Note]:
-    """Count the readings that nothing judged: a pass says nothing of them."""
+    """Count the readings that were not judged: a pass does not cover them."""
     measured = [row for row in outcome.results if row.value is not None]
     unjudged = [row for row in measured if row.verdict is Verdict.UNJUDGED]
     if unjudged:
@@ -110,7 +110,7 @@ def _without_band(outcome: Outcome) -> Iterator[Note]:
 
 
 def _worse(outcome: Outcome, explanations: Sequence[Explanation]) -> Outcome:
-    """Add a result for each explanation whose findings are worse than the outcome."""
+    """Add a result for each explanation with findings worse than the outcome."""
     rows = [
         Result(
             outcome.check,

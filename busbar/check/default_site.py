@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The site of a run that names none."""
+"""The default site of a run."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from busbar.slurm.client import cluster_name
 def default_site(
     output: Path, tell: Callable[[str], None], gathered: Future[Outputs] | None = None
 ) -> str:
-    """Return the site of this cluster, or of this machine; else write its facts below ``output``.
+    """Return the site of this cluster or machine, or write a detected one below ``output``.
 
-    The site of a cluster has the cluster's name. ``tell`` prints what was chosen and why;
-    ``gathered`` is what the tools of this machine print, if they run already.
+    A cluster's site has the name of the cluster. ``tell`` prints the choice and the reason;
+    ``gathered`` is the output of this machine's tools, if they are already running.
     """
     if cluster := cluster_name().lower():
         if cluster in names() and load(cluster).scheduler in ("slurm", "squeue"):
             tell(f"site {cluster}, by the name of this Slurm cluster")
             return cluster
         found = _detected(output, tell, gathered, on_cluster=True)
-        what = "only this host is tested" if load(found).scheduler == "local" else f"site {found}"
+        what = "testing only this host" if load(found).scheduler == "local" else f"site {found}"
         tell(
-            f"{what}: no site is named {cluster}, as this Slurm cluster is; to test the cluster,"
-            f" run busbar site detect --output DIR/{cluster}, and name it with --site"
+            f"{what}: no site has the name of this Slurm cluster, {cluster}; to test the cluster,"
+            f" run busbar site detect --output DIR/{cluster}, and pass it with --site"
         )
         return found
     return _detected(output, tell, gathered)
@@ -47,7 +47,7 @@ def _detected(
     *,
     on_cluster: bool = False,
 ) -> str:
-    """Return the site of this machine; on a cluster without a site, of this host alone."""
+    """Return the site of this machine; on a cluster without a site, of this host only."""
     detected = compose(gathered.result()) if gathered else detect()
     site = _alone(detected.site) if on_cluster else detected.site
     name = match(detected)
@@ -56,12 +56,12 @@ def _detected(
     if detected.gpu_tool_failed:
         raise BusbarError(
             f"the GPUs of this machine cannot be used: {'; '.join(detected.gpu_tool_failed)}",
-            hint="repair the driver, or name a site with --site (--site local checks no GPU)",
+            hint="repair the driver, or pass --site (--site local checks no GPUs)",
         )
     directory = output / "site" / NAME
     shutil.rmtree(directory, ignore_errors=True)
     write_site(site, directory)
-    what = f"site {name} has another scheduler than" if name else "no known site matches"
+    what = f"site {name} has a different scheduler than" if name else "no known site matches"
     tell(f"{what} this machine ({site.description}); its facts are in {directory}")
     for remark in detected.gpu_remarks:
         tell(remark)
@@ -76,5 +76,5 @@ def _alone(site: Site) -> Site:
 
 
 def _has_scheduler(site: Site, detected: str) -> bool:
-    """Whether a site can run here: shipped ones stand for systems whose scheduler may differ."""
+    """Whether a site can run here: the system of a shipped site may have a different scheduler."""
     return site.scheduler in ("local", detected) or not ships(site)

@@ -26,7 +26,7 @@ def document_of(
     coverage: str = "",
     sessions: Sequence[str] = (),
 ) -> CheckDocument:
-    """Return what ``--json`` prints; its keys are stable."""
+    """Return the document for ``--json``; its keys are stable."""
     versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}
     for outcome in outcomes:
         versions |= {name: value for name, value in outcome.versions.items() if value}
@@ -53,7 +53,7 @@ def document_of(
 
 
 def _provenance(outcomes: Sequence[Outcome]) -> dict[str, Any]:
-    """Return what the jobs of each check have in common, and what differs between their nodes."""
+    """Return the common facts of each check's jobs, and what differs between nodes."""
     jobs: dict[str, list[Outcome]] = defaultdict(list)
     for outcome in outcomes:
         if outcome.provenance:

@@ -45,11 +45,11 @@ def _need(condition: str) -> str:
 
 
 MATCHES = "busbar-matches: "
-"""The start of the line in which the process of ReFrame reports its checks."""
+"""Prefix of the line in which the ReFrame process reports its checks."""
 
 
 CHOSEN = "busbar-chosen"
-"""The tag that the process of ReFrame gives the checks that are to run."""
+"""The tag that the ReFrame process adds to the checks to run."""
 
 
 @dataclass(frozen=True)
@@ -57,21 +57,21 @@ class Match:
     """One check and where it can run."""
 
     name: str
-    """As ReFrame shows it: ``pt2pt %bench=osu_bw``."""
+    """ReFrame's name: ``pt2pt %bench=osu_bw``."""
     description: str
     tags: tuple[str, ...]
     features: tuple[str, ...]
-    """The features of environments that the check names."""
+    """The environment features that the check requires."""
     runs_in: tuple[str, ...]
     """``partition+environment``."""
     reason: str = ""
     """Why it cannot run anywhere."""
     lacks: tuple[str, ...] = ()
-    """The fewest conditions on features that are not met: ``+osu``, ``-efa``."""
+    """The smallest set of unmet feature conditions: ``+osu``, ``-efa``."""
     hash: str = ""
     """ReFrame's hash."""
     nodes: int = 1
-    """The nodes that it takes."""
+    """Number of nodes."""
 
     @property
     @in_json()
@@ -130,14 +130,14 @@ def match(check: RegressionTest) -> Match:
 
 
 def lines(matches: Sequence[Match]) -> list[str]:
-    """Return the lines of ``busbar check --list``: what can run, then why the others cannot."""
+    """Return the lines of ``busbar check --list``: checks that can run, then why others cannot."""
     runs = [
         f"{m.short} [{', '.join(m.tags)}]: {', '.join(m.runs_in)}: {m.description}"
         for m in matches
         if m.runs_in
     ]
     others = grouped((m.reason, m.short) for m in matches if not m.runs_in)
-    return runs + [f"not here, {reason}: {', '.join(names)}" for reason, names in others.items()]
+    return runs + [f"cannot run, {why}: {', '.join(names)}" for why, names in others.items()]
 
 
 def skips(matches: Sequence[Match]) -> Iterator[str]:
@@ -153,7 +153,7 @@ def skips(matches: Sequence[Match]) -> Iterator[str]:
 
 
 def _unmet(conditions: Sequence[str], features: Collection[str]) -> tuple[str, ...]:
-    """Return what is unmet of the alternative of which least is."""
+    """Return the unmet conditions of the alternative with the fewest."""
     unmet = [
         [
             word
@@ -173,7 +173,7 @@ def _features(environs: Sequence[str]) -> set[str]:
 
 
 def lack(environment: Environment, environs: Sequence[str]) -> str:
-    """Return what an environment lacks, and why if that is known."""
+    """Return what an environment lacks, with the reason if known."""
     reasons = {
         reason for name, reason in environment.lacking.items() if name in _features(environs)
     }
@@ -182,11 +182,11 @@ def lack(environment: Environment, environs: Sequence[str]) -> str:
 
 
 def _unfit(check: RegressionTest, partition: str, unmet: tuple[str, ...]) -> str:
-    """Return why a check cannot run in a partition; a partition of several nodes is remote."""
+    """Return why a check cannot run in a partition; a multi-node partition is remote."""
     if unmet == ("+remote",):
         return (
             f"it needs {max(2, getattr(check, 'node_count', 2))} nodes, and partition {partition}"
-            " has 1: write nodes in site.yaml, or name the site of the cluster with --site"
+            " has 1: set nodes in site.yaml, or pass the site of the cluster with --site"
         )
     if too_much := [f"+{word[1:]}" for word in unmet if word[0] == "-"]:
         return f"partition {partition} has {' '.join(too_much)}"

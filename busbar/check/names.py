@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""The names of checks for people: ``xccl all_reduce`` for ReFrame's name with all parameters."""
+"""Short names of checks: ``xccl all_reduce`` for ReFrame's name with all parameters."""
 
 from __future__ import annotations
 
 PLACE = ".on"
-"""The parameter of ReFrame that has the nodes of a check of a sweep."""
+"""The ReFrame parameter with the nodes of a check that runs on several places."""
 _USUAL = {"size_set": "quick", "ranks": "0", "collective": "all"}
-"""The parameters whose usual value is omitted."""
+"""Parameters that are omitted at their usual value."""
 _PLAIN = (PLACE, "size_set", "bench", "buffers", "collective")
-"""The parameters whose value needs no name beside it."""
+"""Parameters that are shown as a value without a name."""
 
 
 def short_name(name: str) -> str:

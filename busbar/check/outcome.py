@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What came of one case of ReFrame: what the check left, how its job ended, or why it failed."""
+"""The outcome of a ReFrame case: the check's results, the end of its job, or its failure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from busbar.slurm.jobs import JobEnd
 from busbar.verdict import Verdict
 
 _TIMED_OUT = "job timed out"
-"""ReFrame's word for a job that it ended at its time limit."""
+"""ReFrame's message for a job that it ended at its time limit."""
 _JUDGED = (None, "setup", "sanity", "performance")
 """The phases in which a check can leave its outcome; in setup, for a broken image."""
 
@@ -27,9 +27,9 @@ _JUDGED = (None, "setup", "sanity", "performance")
 def outcome_of(
     case: dict[str, Any], site: Site, lane: str, output: Path, nodes: str = ""
 ) -> Outcome:
-    """Return the outcome that the check left; if it left none, one with ReFrame's reason.
+    """Return the check's outcome; without one, an outcome with ReFrame's reason.
 
-    ``case`` is of ReFrame's report, ``nodes`` are those that the run was limited to.
+    ``case`` comes from ReFrame's report; the run was limited to ``nodes``.
     """
     kept = case["outputdir"] if case["result"] == "pass" else case["stagedir"]
     directory = Path(kept) if kept else output  # a skipped check has no directory
@@ -42,7 +42,7 @@ def outcome_of(
     if kept and left.exists() and case["fail_phase"] in _JUDGED:
         try:
             if case.get(DIGEST) != digest_of(left):
-                raise ValueError(f"{RESULTS_FILE} is not the one that this run of the check wrote")
+                raise ValueError(f"{RESULTS_FILE} was not written by this run of the check")
             outcome = _of_case(Outcome.read(left), case)
         except ValueError as error:
             return Outcome.failed(name, lane, f"{error}; see {directory}")
@@ -56,7 +56,7 @@ def outcome_of(
         for key in ("job_stdout", "job_stderr", "build_stdout", "build_stderr")
         if case[key] and (directory / case[key]).exists()
     ]
-    # What explains takes a while to load, and a run that ends well has no need of it here.
+    # Slow to import, and not needed by a run that ends well.
     from busbar.check.causes import explained, read_rest, source_of  # noqa: PLC0415
 
     run = Run(site=site, partition=case["partition"])
@@ -78,9 +78,9 @@ def outcome_of(
 
 
 def _not_run(case: dict[str, Any], directory: Path) -> str:
-    """Return why nothing ran, in the words of the scheduler or the system; else nothing."""
+    """Return the scheduler's or system's message why nothing ran; empty if there is none."""
     if case["result"] == "fail_deps":
-        return "what it depends on failed"
+        return "a check that it depends on failed"
     phase = case["fail_phase"] or ""
     message = case["fail_reason"] or ""
     if phase.startswith("compile"):
@@ -94,7 +94,7 @@ def _not_run(case: dict[str, Any], directory: Path) -> str:
 
 
 def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:
-    """Return an outcome that a check has left; raise ``ValueError`` if it is of another run."""
+    """Read a check's outcome; raise ``ValueError`` if it belongs to another run."""
     check = without_place(outcome.check)
     outcome = replace(
         outcome, check=check, results=tuple(replace(row, check=check) for row in outcome.results)
@@ -103,7 +103,7 @@ def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:
     ran = (without_place(case["display_name"]), case["partition"], case["environ"])
     for name, mine, theirs in zip(("check", "partition", "environment"), left, ran, strict=True):
         if mine != theirs and (name, mine) != ("check", without_place(case["name"])):
-            raise ValueError(f"{RESULTS_FILE} is of {name} {mine!r}, {theirs!r} ran")
+            raise ValueError(f"{RESULTS_FILE} is for {name} {mine!r}, but {theirs!r} ran")
     for row in outcome.results:
         measured = row.metric == "correctness" or (row.value is not None and row.value > 0)
         if row.verdict is Verdict.PASS and not measured:
@@ -112,7 +112,7 @@ def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:
 
 
 def _reason(case: dict[str, Any], directory: Path) -> str:
-    """Why it never came to judging: ReFrame's word, and the compiler's where that was it."""
+    """Why the check did not reach its judgement: ReFrame's message, or the compiler's."""
     text = case["fail_reason"] or f"ReFrame says: {case['result']}"
     reason = text.strip().splitlines()[0]
     if (case["fail_phase"] or "").startswith("compile"):
@@ -128,7 +128,7 @@ def _build_errors(case: dict[str, Any], directory: Path) -> str:
 
 
 def interrupted(check: str, lane: str, message: str) -> Outcome:
-    """Return the outcome of what a signal ended."""
+    """Return the outcome of a check ended by a signal."""
     return Outcome(check, lane, (Result(check, Verdict.UNKNOWN, message=message),))
 
 

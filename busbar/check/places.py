@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The nodes that the checks of a sweep run on: each by itself, then in pairs."""
+"""The nodes that checks run on with --nodelist: each alone, then in pairs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ class NodeSweep:
     def places(self, partition: str, count: int) -> list[NodePlace]:
         """Return the places for a check that takes ``count`` nodes of a partition.
 
-        Neighbours in a ring are the pairs: each node is in two, and half of them have no node in
-        common, so that they run at the same time. More nodes than two are taken once.
+        Pairs are neighbours in a ring: each node is in two pairs, and half of the pairs have no
+        node in common, so that they run at the same time. Groups of more than two nodes are
+        disjoint.
         """
         if self.only:
             return [
@@ -48,7 +49,7 @@ class NodeSweep:
 
 
 def ring(nodes: Sequence[str]) -> list[tuple[str, ...]]:
-    """Return the pairs of neighbours, those without a common node one after the other."""
+    """Return the pairs of neighbours, ordered so that disjoint pairs come together."""
     if len(nodes) < 3:
         return [tuple(nodes)] if len(nodes) == 2 else []
     pairs = [(node, nodes[(n + 1) % len(nodes)]) for n, node in enumerate(nodes)]
@@ -57,9 +58,9 @@ def ring(nodes: Sequence[str]) -> list[tuple[str, ...]]:
 
 @dataclass(frozen=True)
 class Order:
-    """What the process of ReFrame gets after it has loaded the checks: what to run, and where."""
+    """The second message to the ReFrame process: what to run, and where."""
 
     hashes: tuple[str, ...]
     """ReFrame's hashes."""
     sweep: NodeSweep | None = None
-    """The nodes to test; None leaves the nodes to the scheduler."""
+    """The nodes to test; None lets the scheduler choose."""

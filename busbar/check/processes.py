@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""A command in a process of its own, of which nothing is left when the command ends.
+"""Run a command in a child process, and leave no processes behind.
 
-The process that the user starts only waits: it hands signals on and ends what is left. The
-command runs in a child, which learns of the death of its parent. Both adopt the orphans among
-their descendants, so that a launcher cannot detach its ranks from them.
+The process that the user starts only waits: it forwards signals and ends left-over processes. The
+command runs in a child, which is notified of its parent's death. Both adopt orphaned descendants,
+so that a launcher cannot detach its ranks.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from busbar.terminal import stderr
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a command to end."""
 _DEATH = signal.SIGUSR2
-"""The kernel sends it when the parent has died."""
+"""Sent by the kernel when the parent has died."""
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _POLL_S = 0.02
 _KILLED_S = 1.5
-"""How long a killed process may take to disappear."""
+"""Time for a killed process to disappear."""
 _REPORT_S = 60
-"""How long the command may write its report after a signal."""
+"""Time for the command to write its report after a signal."""
 
 
 class Interrupted(BaseException):
@@ -39,23 +39,23 @@ class Interrupted(BaseException):
 
 
 class Interruption:
-    """The first signal that asked this process to end, and what happens then.
+    """Handler of the first signal that asks this process to end.
 
-    The children of this process get SIGTERM, and after ``grace`` seconds all its descendants
-    SIGKILL. ``Interrupted`` is raised, except inside of :meth:`held`.
+    Its children get SIGTERM and, after ``grace`` seconds, all descendants SIGKILL. ``Interrupted``
+    is raised, except inside :meth:`held`.
     """
 
     def __init__(self, grace: float = 2.5) -> None:
         self.name = ""
-        """``SIGTERM``; empty if there was none."""
+        """Such as ``SIGTERM``; empty without a signal."""
         self.grace = grace
-        """A command whose children need longer to end may set it."""
+        """A command may set it if its children need longer to end."""
         self._number = 0
         self._held = False
 
     @property
     def status(self) -> int:
-        """The exit status of a command that the signal ended."""
+        """The exit status of a command ended by the signal."""
         return 128 + self._number
 
     def install(self) -> None:
@@ -67,7 +67,7 @@ class Interruption:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Raise nothing inside: the caller looks at ``name``."""
+        """Do not raise inside: the caller checks ``name``."""
         before, self._held = self._held, True
         try:
             yield
@@ -94,13 +94,13 @@ class Interruption:
     def _kill(self, *_: object) -> None:
         _signal(descendants(), signal.SIGKILL)
         if not self._held:
-            raise Interrupted  # a callback of a library can have swallowed the first one
+            raise Interrupted  # a library's callback may have swallowed the first one
 
 
 def supervised(command: Callable[[Interruption], int]) -> int:
-    """Run ``command`` in a child; return its exit status when nothing of it is left.
+    """Run ``command`` in a child; return its exit status when all its processes have ended.
 
-    A signal to this process, its group or its terminal reaches the child once. If this process
+    The child receives a signal to this process, its group or its terminal once. If this process
     dies, the child is interrupted.
     """
     sys.stdout.flush()
@@ -139,11 +139,11 @@ def supervised(command: Callable[[Interruption], int]) -> int:
 
 
 def _run_child(command: Callable[[Interruption], int], parent: int) -> NoReturn:
-    """Run the command in this new process, and end it."""
+    """Run the command in this new process, and exit."""
     interruption = Interruption()
     status = 1
     try:
-        os.setsid()  # a signal to the group or the terminal of the parent reaches only the parent
+        os.setsid()  # signals to the parent's group or terminal reach only the parent
         adopt_orphans()
         interruption.install()
         sys.unraisablehook = _report_unraisable
@@ -168,7 +168,7 @@ def _run_child(command: Callable[[Interruption], int], parent: int) -> NoReturn:
 
 
 def _report_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
-    """Report an exception in a callback, except the interruption, which is raised again."""
+    """Report an exception in a callback, except an interruption, which is raised again."""
     if not isinstance(unraisable.exc_value, Interrupted):
         sys.__unraisablehook__(unraisable)
 
@@ -176,7 +176,7 @@ def _report_unraisable(unraisable: sys.UnraisableHookArgs) -> None:
 def end_descendants(grace: float = 1.0) -> list[int]:
     """End all descendants of this process: SIGTERM, and SIGKILL ``grace`` seconds later.
 
-    Return those that are still there ``_KILLED_S`` seconds after that.
+    Return the descendants that are still running ``_KILLED_S`` seconds after that.
     """
     terminated: set[int] = set()
     start = time.monotonic()
@@ -207,12 +207,12 @@ def descendants() -> set[int]:
 
 
 def adopt_orphans() -> None:
-    """Let this process, not init, become the parent of orphans among its descendants."""
+    """Make this process, not init, the parent of orphaned descendants."""
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def end_with_parent(number: int = signal.SIGTERM) -> None:
-    """Let the kernel send this process a signal when its parent dies."""
+    """Ask the kernel to send this process a signal when its parent dies."""
     _prctl(_PR_SET_PDEATHSIG, number)
 
 
@@ -227,12 +227,12 @@ def _handled() -> list[signal.Signals]:
 
 
 def _parents() -> dict[int, int]:
-    """Return process and parent of all processes that have not ended."""
+    """Return the process and parent IDs of all running processes."""
     parents: dict[int, int] = {}
     for directory in Path("/proc").iterdir():
         if directory.name.isdigit():
             with suppress(OSError):
-                # The name in parentheses may contain anything, also parentheses.
+                # The name in parentheses may contain anything, including parentheses.
                 state, parent, *_ = (
                     (directory / "stat").read_text("latin-1").rpartition(")")[2].split()
                 )

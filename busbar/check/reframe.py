@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""ReFrame in a process of its own, which imports its modules before its arguments are known.
+"""ReFrame in a separate process, which imports modules before its arguments are known.
 
-The imports take as long as the look at the machine that decides on the arguments.
+The imports take as long as examining the machine, which determines the arguments.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _END_S = 10
 
 
 class ReFrame:
-    """A process that waits for its arguments, loads the checks, and waits again to run them."""
+    """A process that waits for arguments, loads the checks, and waits for the order to run."""
 
     def __init__(self) -> None:
         if not find_spec("reframe"):
@@ -47,11 +47,11 @@ class ReFrame:
         self._lines: list[str] = []
 
     def load(self, arguments: Sequence[str]) -> list[Match]:
-        """Load checks; return all of them, by name.
+        """Load the checks; return all of them, by name.
 
         Raises ``BusbarError`` with ReFrame's message if a check file cannot be loaded.
         """
-        # Loaded while the process loads ReFrame.
+        # Imported while the process loads ReFrame.
         from pydantic import TypeAdapter  # noqa: PLC0415
 
         from busbar.check.listing import CHOSEN, MATCHES, Match  # noqa: PLC0415
@@ -66,11 +66,11 @@ class ReFrame:
         raise BusbarError(
             errors[0] if errors else "".join(self._lines).strip()[-400:],
             where="reframe " + " ".join(arguments),
-            hint="run that command by hand to see more",
+            hint="run this command by hand for details",
         )
 
     def run(self, order: Order) -> Iterator[str]:
-        """Run the checks of the order; yield the lines that ReFrame prints from the start."""
+        """Run the ordered checks; yield all lines that ReFrame prints."""
         self._write(json.dumps(asdict(order)))
         yield from self._lines
         yield from self._output
@@ -78,7 +78,7 @@ class ReFrame:
 
     @property
     def killed_by(self) -> str:
-        """The signal that ended the process; empty if none did."""
+        """The signal that ended the process; may be empty."""
         status = self._process.returncode
         return signal.Signals(-status).name if status and status < 0 else ""
 
@@ -87,7 +87,7 @@ class ReFrame:
             self._input.write(line + "\n")
             self._input.flush()
         except BrokenPipeError:
-            pass  # ReFrame has failed; its output says why
+            pass  # ReFrame has failed; its output shows the reason
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +98,7 @@ class ReFrame:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """End the process; if it still runs checks, it cancels their jobs."""
+        """End the process; it cancels the jobs of running checks."""
         self._process.terminate()
         try:
             self._process.communicate(timeout=_END_S)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
 """The process of :class:`busbar.check.reframe.ReFrame`.
 
-It runs ReFrame's command with the arguments from the first line of standard input, a list in JSON.
-When the checks are loaded, it prints how they match the configuration, and goes on at the second
-line, which has the hashes of those that are to run and the nodes of a sweep. It ends where
-standard input does.
+Runs ReFrame's command with the arguments in the first line of standard input, a JSON list. Once
+the checks are loaded, prints how they match the configuration. Continues after the second line,
+which has the hashes of the checks to run and the nodes to test. Ends at the end of standard input.
 """
 
 from __future__ import annotations
@@ -40,10 +39,10 @@ def spread(
     sweep: NodeSweep,
     variables: Mapping[str, str],
 ) -> list[RegressionTest]:
-    """Return copies of the checks for all their places, with the fixtures of these.
+    """Return copies of the checks for all their places, with fixtures.
 
-    ``partitions`` are those that each check can run in, by its hash. ``variables`` are those that
-    the user sets, for the fixtures.
+    ``partitions`` maps each check's hash to the partitions that it can run in. ``variables`` are
+    user-defined values for the fixtures.
     """
     registry = TestRegistry()
     for check in checks:
@@ -69,7 +68,7 @@ def _add(registry: TestRegistry, check: RegressionTest, places: list[NodePlace])
         ],
         module=cls.__module__,
     )
-    clone._rfm_custom_prefix = check.prefix  # as ReFrame's own copies
+    clone._rfm_custom_prefix = check.prefix  # like ReFrame's own copies
     original = cls.get_variant_info(check.variant_num, recurse=True)
     for number in range(clone.num_variants):
         variant = clone.get_variant_info(number, recurse=True)
@@ -87,7 +86,7 @@ def _pin_nodes(check: RegressionTest) -> None:
 
 
 def _node_count(check: RegressionTest, sweep: NodeSweep, partition: str) -> int:
-    """Return the nodes that a check takes; a number that the user sets takes precedence."""
+    """Return the number of nodes of a check; a user-defined number takes precedence."""
     if getattr(check, "any_nodes", False) and getattr(check, "nodes", "") != _DEFAULT_NODES:
         count = numbers.whole(getattr(check, "nodes", ""))
         return count or len(sweep.nodes.get(partition, ()))
@@ -117,9 +116,10 @@ class _Loader(RegressionCheckLoader):
 
 
 def _set_variables(*arguments: Any, _inject: Any = variables.VarSpace.inject) -> None:
-    """Set the variables of a check as ReFrame does, which uses a deprecated one itself.
+    """Set the variables of a check like ReFrame, without deprecation warnings.
 
-    To warn, it would look at all modules each time: a third of the time of loading.
+    ReFrame itself uses a deprecated variable. To warn, it would search all modules every time,
+    which takes a third of the loading time.
     """
     warn = variables.user_deprecation_warning
     fields.user_deprecation_warning = variables.user_deprecation_warning = lambda *_: None
@@ -136,10 +136,10 @@ def main() -> None:
     line = sys.stdin.readline()
     if not line:
         return
-    # ReFrame has no hook between the loading of checks and the filtering of those that cannot run.
+    # ReFrame has no hook between loading checks and filtering those that cannot run.
     cli.RegressionCheckLoader = _Loader  # type: ignore[misc]
     variables.VarSpace.inject = _set_variables  # type: ignore[assignment]
-    # Until it has read its configuration, ReFrame logs to a file in /tmp, which it leaves there.
+    # Before it has read its configuration, ReFrame logs to a file in /tmp and leaves it there.
     osext.mkstemp_path = lambda **_: "/dev/null"  # type: ignore[attr-defined]
     sys.argv = ["reframe", *json.loads(line)]
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Runs ReFrame on the checks and collects what each of them left."""
+"""Run ReFrame on the checks, and collect their results."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ _STEP = re.compile(
 
 @dataclass(frozen=True)
 class Step:
-    """A job that starts or ends."""
+    """The start or end of a job."""
 
     check: str
-    """Its name for people."""
+    """Its short name."""
     ended: bool = False
     counts: bool = True
-    """Whether it is one of the jobs that the run has announced: a build or a repetition is not."""
+    """Whether the job counts for progress; builds and repetitions do not."""
 
 
 Progress = Callable[[Step], None]
 
 
 def step_of(line: str) -> Step | None:
-    """Return the step that a line of ReFrame reports, if any."""
+    """Return the step reported by a line of ReFrame, if any."""
     step = _STEP.match(line)
     if not step:
         return None
@@ -58,7 +58,7 @@ def step_of(line: str) -> Step | None:
 
 
 def cases_of(report: Path) -> list[dict[str, Any]]:
-    """Return the cases of ReFrame's report; none if it is missing or cut."""
+    """Return the cases of ReFrame's report; empty if it is missing or truncated."""
     try:
         runs = json.loads(report.read_text(encoding="utf-8"))["runs"]
     except (OSError, ValueError, LookupError, TypeError):
@@ -67,7 +67,7 @@ def cases_of(report: Path) -> list[dict[str, Any]]:
 
 
 def job_count(matches: Sequence[Match], sweep: NodeSweep | None) -> int:
-    """Return the number of jobs; each place of a sweep has one of each check."""
+    """Return the number of jobs: one per check and place."""
     pairs = [(match, place.partition("+")[0]) for match in matches for place in match.runs_in]
     if sweep is None:
         return len(pairs)
@@ -76,36 +76,36 @@ def job_count(matches: Sequence[Match], sweep: NodeSweep | None) -> int:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What to run where."""
+    """What to run, and where."""
 
     site: Site
     config: Path
-    """The configuration file of ReFrame."""
+    """ReFrame's configuration file."""
     lane: str
     output: Path
-    """Everything that the run leaves goes below this directory."""
+    """Directory for all files of the run."""
     hashes: tuple[str, ...] = ()
     """ReFrame's hashes of the checks to run."""
     checks: tuple[Path, ...] = (CHECKS,)
     """Files or directories of checks."""
     variables: tuple[str, ...] = ()
-    """``check.variable=value``, as ``reframe -S`` takes them."""
+    """``check.variable=value``, as for ``reframe -S``."""
     retries: int = 0
-    """How often readings below their band are measured again; once more if the runs disagree."""
+    """How often to repeat readings below their band; once more if the runs disagree."""
     nodes: str = ""
     """Slurm's list of the nodes to run on; empty for any."""
     sweep: NodeSweep | None = None
     """The nodes to test; None leaves the nodes to the scheduler."""
     options: tuple[str, ...] = ()
-    """More options of ReFrame."""
+    """Further ReFrame options."""
     within: tuple[str, str] | None = None
-    """The one partition and environment to run in; None for all."""
+    """The only partition and environment to run in; None for all."""
 
 
 _Found = list[tuple[dict[str, Any] | None, Outcome]]
-"""ReFrame's case and what came of it; no case where ReFrame itself failed."""
+"""A ReFrame case and its outcome; without a case if ReFrame itself failed."""
 _Repeated = dict[tuple[str, str, str], list[tuple[str, NodePlace]]]
-"""Checks to repeat, each at a place, by nodes, partition and environment."""
+"""Checks to repeat with their places, by nodes, partition and environment."""
 
 
 _NOT_STORED = re.compile(r"failed to store results in the database: (?P<why>.+)")
@@ -113,11 +113,11 @@ _NOT_STORED = re.compile(r"failed to store results in the database: (?P<why>.+)"
 
 _COMPLAINT = re.compile(r"(?P<level>ERROR|WARNING): (?P<text>.+)")
 _STOPPED = re.compile(r"ERROR: run session stopped: (?P<why>.+)")
-"""What ReFrame says if an error in one check, such as a failed assertion, ends all of them."""
+"""ReFrame's message if an error in one check, such as a failed assertion, ends all checks."""
 
 
 def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
-    """Let ReFrame load all checks of the plan; return where each of them can run.
+    """Load all checks of the plan in ReFrame; return where each of them can run.
 
     Raises ``BusbarError`` if a check file cannot be loaded; :func:`run` then reports it as an
     outcome.
@@ -131,12 +131,11 @@ def run(
 ) -> list[Outcome]:
     """Run the checks that ``reframe`` has loaded; return the outcome of each.
 
-    What ReFrame refuses is a failed outcome of its own. ``progress`` gets a step when a check
-    starts and one when it ends. After a signal, the outcomes are those of the checks that have
-    ended.
+    An error of ReFrame is reported as a failed outcome. ``progress`` gets a step when a check
+    starts and when it ends. After a signal, only finished checks have outcomes.
     """
     again = plan.output / "reframe" / "again"
-    shutil.rmtree(again, ignore_errors=True)  # of an earlier run
+    shutil.rmtree(again, ignore_errors=True)  # from an earlier run
 
     found = _run_once(plan, progress, reframe, interruption)
     confirmations: set[tuple[str, ...]] = set()
@@ -160,10 +159,10 @@ def run(
 
 
 def _below_band(plan: RunPlan, found: _Found, *, last: bool) -> _Repeated:
-    """Return what to measure again; at ``last`` only where the runs before disagree."""
+    """Return what to repeat; with ``last``, only where earlier runs disagree."""
     places: _Repeated = defaultdict(list)
     for case, outcome in found:
-        # On other nodes than before they would say nothing.
+        # Repetitions on different nodes would be meaningless.
         somewhere = outcome.nodes or plan.site.scheduler == "local"
         if case and somewhere and only_below_band(outcome) and (disagree(outcome) or not last):
             place = NodePlace(case["partition"], hostnames(outcome.nodes))
@@ -178,7 +177,7 @@ def _repeat(
     progress: Progress,
     interruption: Interruption,
 ) -> _Found:
-    """Run checks again, given by name and place, in a process of their own."""
+    """Run checks again in a new process, by name and place."""
     if interruption.name:
         return []
     names = {name for name, _ in repeated}
@@ -187,14 +186,14 @@ def _repeat(
         plan = replace(plan, sweep=replace(plan.sweep, only=only))
     with ReFrame() as another:
         matches: list[Match] = []
-        with suppress(BusbarError):  # the outcome says so
+        with suppress(BusbarError):  # the outcome reports this
             matches = load(plan, another)
         plan = replace(plan, hashes=tuple(m.hash for m in matches if m.name in names))
         return _run_once(plan, progress, another, interruption)
 
 
 def _merged(found: _Found, again: _Found) -> _Found:
-    """Each outcome that is only below its band with that of its repetition, where that has run."""
+    """Pairs of an outcome below its band and the outcome of its repetition, if that ran."""
     repeated = _ended(again)
     return [
         (case, confirmed(outcome, repeated[_key(case, outcome)]))
@@ -226,11 +225,11 @@ def _run_once(
     log = plan.output / "reframe.log"
     earlier = _left(plan)
     lines: list[str] = []
-    report(plan).unlink(missing_ok=True)  # of an earlier run
+    report(plan).unlink(missing_ok=True)  # from an earlier run
     with log.open("wb", buffering=0) as kept:
         for line in reframe.run(Order(plan.hashes, plan.sweep)):
             lines.append(line)
-            with suppress(OSError):  # a full disk must not lose what ran
+            with suppress(OSError):  # a full disk must not lose results
                 kept.write(line.encode(errors="backslashreplace"))
             if step := step_of(line):
                 progress(replace(step, counts=step.counts and not plan.within))
@@ -248,7 +247,7 @@ def _run_once(
         for c in cases
         if not (c["fixture"] and c["result"] == "pass")
     ]
-    if not cases:  # ReFrame writes its report at the end
+    if not cases:  # ReFrame writes its report at its end
         for path, _ in sorted(_left(plan) - earlier):
             with suppress(OSError, ValueError):
                 found.append((None, Outcome.read(path)))
@@ -260,7 +259,7 @@ def _run_once(
 def _broken(
     plan: RunPlan, cases: Sequence[dict[str, Any]], lines: Sequence[str], killed_by: str
 ) -> str:
-    """Return why ReFrame ended before its checks did, or ran none; empty if all went well."""
+    """Return why ReFrame ended early or ran no checks; empty if it succeeded."""
     left = len(set(plan.hashes) - {case["hashcode"] for case in cases})
     stopped = next((match["why"] for line in lines if (match := _STOPPED.match(line))), "")
     if killed_by:
@@ -276,7 +275,7 @@ def _broken(
 
 
 def _left(plan: RunPlan) -> set[tuple[Path, int]]:
-    """Return the outcomes that checks have left, with the times of their files."""
+    """Return the outcome files of the checks, with their modification times."""
     return {
         (path, path.stat().st_mtime_ns)
         for path in (plan.output / "reframe").glob(f"*/**/{RESULTS_FILE}")
@@ -284,7 +283,7 @@ def _left(plan: RunPlan) -> set[tuple[Path, int]]:
 
 
 def report(plan: RunPlan) -> Path:
-    """Return the file of ReFrame's own report."""
+    """Return the path of ReFrame's own report."""
     return plan.output / "reframe.json"
 
 
@@ -299,7 +298,7 @@ def _arguments(plan: RunPlan) -> list[str]:
         *(part for path in plan.checks for part in ("-c", str(path))),
         *("--prefix", str(plan.output / "reframe")),
         *("--report-file", str(report(plan))),
-        # Checks that measure must not run side by side on one machine.
+        # Measurements must not run concurrently on one machine.
         f"--exec-policy={'async' if plan.sweep else 'serial'}",
         "--warn-as-error",
         "--nocolor",

@@ -12,11 +12,11 @@ from busbar.check.listing import Match
 from busbar.errors import BusbarError, suggestion, value_error
 
 _SETS = ("gate", "nightly", "full")
-"""The tags of the sets of sizes, from the smallest."""
+"""The tags of the size sets, smallest first."""
 
 
 def selected(matches: Iterable[Match], names: Sequence[str], tags: Sequence[str]) -> list[Match]:
-    """Return the checks with one of the names and one of the tags; an empty list means any."""
+    """Return checks with one of the names and one of the tags; an empty list means any."""
     matches = list(matches)
     named = {match.name for name in names for match in _named(matches, name)}
     return [
@@ -27,7 +27,7 @@ def selected(matches: Iterable[Match], names: Sequence[str], tags: Sequence[str]
 
 
 def to_run(matches: Iterable[Match], names: Sequence[str], tags: Sequence[str]) -> list[Match]:
-    """Return the checks that a run takes: without a tag, each named check in its smallest set."""
+    """Return the checks to run: without a tag, each named check in its smallest set."""
     chosen = selected(matches, names, tags)
     if tags or not names:
         return chosen
@@ -42,10 +42,10 @@ def _set(match: Match) -> int:
 
 
 def _named(matches: Sequence[Match], pattern: str) -> list[Match]:
-    """Return the checks that ``pattern`` names, as ``--list`` or ReFrame prints them.
+    """Return the checks that match ``pattern``, a name printed by ``--list`` or ReFrame.
 
-    A name as ``--list`` prints it names only its check, in all sets. Everything else is a regular
-    expression, as ``reframe -n`` takes it, or ReFrame's hash after a slash.
+    A name printed by ``--list`` matches only its check, in all sets. Otherwise the pattern is a
+    regular expression, as for ``reframe -n``, or a slash and ReFrame's hash.
     """
     if pattern.startswith("/"):
         return [match for match in matches if match.hash.startswith(pattern[1:])]
@@ -53,7 +53,7 @@ def _named(matches: Sequence[Match], pattern: str) -> list[Match]:
     exact = [m for m in matches if m.test == test and {*words} <= {*m.short.split()[1:]}]
     if exact and (words or any(match.short == test for match in exact)):
         return exact
-    hint = "give a name that --list prints, or correct the expression"
+    hint = "pass a name printed by --list, or correct the expression"
     with value_error(f"{pattern!r} is not a valid regular expression: {{}}", "-n", hint, re.error):
         expression = re.compile(_expression(pattern))
         short = re.compile(pattern)
@@ -65,9 +65,9 @@ def _named(matches: Sequence[Match], pattern: str) -> list[Match]:
 
 
 def _expression(pattern: str) -> str:
-    """Return the regular expression for ReFrame's names without their spaces.
+    """Return a regular expression for ReFrame's names without spaces.
 
-    A name with parameters, such as ``pt2pt %bench=osu_bw``, may omit parameters.
+    A name with parameters, such as ``pt2pt %bench=osu_bw``, may omit some of them.
     """
     test, *parameters = pattern.replace(" ", "").split("%")
     if not parameters:
@@ -84,7 +84,7 @@ def refuse_unknown(
     required: Sequence[str],
     provided: Iterable[str],
 ) -> None:
-    """Raise ``BusbarError`` for a name, tag or required feature that no check has.
+    """Raise ``BusbarError`` for an unknown name, tag or required feature.
 
     ``provided`` are the features of the environments.
     """
@@ -102,7 +102,7 @@ def refuse_unknown(
 def refuse_nothing(
     checks: Sequence[Path], names: Sequence[str], tags: Sequence[str], reasons: Sequence[str] = ()
 ) -> Never:
-    """Raise ``BusbarError`` with what was selected and why none of it can run here."""
+    """Raise ``BusbarError`` with the selection, and why none of it can run here."""
     options = [("-c", checks), ("-n", names), ("-t", tags)]
     selection = [f"{option} {value}" for option, values in options for value in values]
     raise BusbarError(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Read the results of a run back from ``results.json``, which anybody can have written."""
+"""Read the results of a run from an untrusted ``results.json``."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from busbar.verdict import Verdict, combined, worst
 from busbar.words import grouped
 
 _LEAST_US, _MOST_GB_PER_S = 0.01, 1e6
-"""What no machine passes: a time between two cores, and the rate of all links of a cluster."""
+"""Implausible values: below the latency between two cores, above the rate of any cluster."""
 _PACKAGE = "lock."
-"""Before the name of a package of the lock, among what a run ran with."""
+"""Prefix of lock packages among the versions of a run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot(CheckDocument):
-    """One run as a report shows it.
+    """One run as shown in a report.
 
-    Its ``versions`` also have what all checks have in common; its verdict is never better than
-    its readings.
+    ``versions`` includes the versions common to all checks; the verdict is never better than the
+    readings.
     """
 
     results: tuple[ResultRow, ...] = ()
@@ -37,7 +37,7 @@ class Snapshot(CheckDocument):
 
     @property
     def facts(self) -> list[tuple[str, str | None]]:
-        """What it ran with, but for the packages of the lock."""
+        """Software versions, without the packages of the lock."""
         return [each for each in self.versions.items() if not each[0].startswith(_PACKAGE)]
 
     @property
@@ -57,16 +57,16 @@ class Snapshot(CheckDocument):
 
 
 def read(path: Path) -> Snapshot:
-    """Return the run of a file.
+    """Return the run in a file.
 
-    Raises ``BusbarError`` if it cannot be read or is not the results of a run.
+    Raises ``BusbarError`` if the file cannot be read or does not contain the results of a run.
     """
-    hint = "give results.json of a run, or what busbar check --json printed"
+    hint = "pass results.json of a run, or the output of busbar check --json"
     return of_document(read_document(path, hint, CheckDocument))
 
 
 def of_document(document: CheckDocument) -> Snapshot:
-    """Return the run of a document."""
+    """Return the run in a document."""
     rows = grouped(
         ((row.check, row.partition, row.environment), _believable(row)) for row in document.results
     )
@@ -87,7 +87,7 @@ def of_document(document: CheckDocument) -> Snapshot:
         seconds(document.time)
     except ValueError as error:
         outcomes.append(Outcome.failed("the time of the run", document.lane, str(error)))
-    # A file that claims a better verdict than its readings have is not believed.
+    # Do not trust a verdict that is better than the readings.
     measured = combined(outcome.verdict for outcome in outcomes)
     ended = [Verdict.UNKNOWN] if document.interrupted else []
     verdict = worst([document.verdict, measured, *ended])
@@ -105,22 +105,22 @@ def _facts(document: CheckDocument) -> Iterator[tuple[str, str]]:
 
 
 def _believable(row: Result) -> Result:
-    """Return the row; a pass without reading or band, or beside its own bounds, is a failure."""
+    """Return the row; a pass without a reading or band, or outside its bounds, is a failure."""
     if row.verdict is not Verdict.PASS or (row.metric == "correctness" and not row.message):
         return row
     value, low, high = row.value or 0.0, row.low, row.high
     limit = _LEAST_US if row.unit == "us" else _MOST_GB_PER_S
     limit = limit if row.limit is None else row.limit
     if row.metric == "correctness":
-        message = f"the file says pass, but {row.message}"
+        message = f"the file claims a pass, but {row.message}"
     elif not value > 0 or not (row.bytes or 0) > 0:
-        message = "the file says pass without a reading"
+        message = "the file claims a pass without a reading"
     elif low is None or high is None:
-        message = "the file says pass without a band"
+        message = "the file claims a pass without a band"
     elif verdict_on(
         Expectation(limit, low, row.typical or 0.0, high, unit=row.unit), value
     ).is_problem:
-        message = f"the file says pass, but {sentence(row)}"
+        message = f"the file claims a pass, but {sentence(row)}"
     else:
         return row
     return replace(row, verdict=Verdict.FAILED, message=message)

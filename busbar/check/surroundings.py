@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a run needs of its surroundings: an environment, shared memory, a directory of its own."""
+"""Prerequisites of a run: environment variables, shared memory, and an exclusive directory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from busbar.site import Site
 
 _IGNORED = re.compile(r"RFM_(?!VERBOSE$)|SBATCH_(?!\w*_BIND)")
-"""Variables of ReFrame and of sbatch, without what sbatch itself sets in a job (``_BIND``)."""
+"""Variables of ReFrame and sbatch, except those that sbatch sets in a job (``_BIND``)."""
 _OF_A_RANK = re.compile(r"(?:OMPI|PMIX|PMI|PRTE)_(?!MCA_)|MPI_LOCAL(?:RANKID|NRANKS)$")
-"""Variables of a rank, if the command itself was started by a launcher."""
+"""Variables of a rank, set if the command itself was started by a launcher."""
 _SHM = Path("/dev/shm")  # noqa: S108 - the directory that MPI libraries use
 _SHM_BYTES = 32 << 20
 _SPARE_BYTES = 1 << 20
@@ -35,9 +35,9 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 def ignored_variables() -> list[str]:
-    """Return the variables that would change ReFrame or its jobs; the options decide.
+    """Return variables that would change ReFrame or its jobs; only options count.
 
-    ReFrame removes those of sbatch without a word.
+    ReFrame silently removes those of sbatch.
     """
     return sorted(name for name in os.environ if _IGNORED.match(name))
 
@@ -53,18 +53,18 @@ def environment_of_jobs() -> dict[str, str]:
 
 
 def set_home() -> None:
-    """Set HOME if it is empty, as Open MPI does not start without it."""
+    """Set HOME if it is empty, because Open MPI does not start without it."""
     if not os.environ.get("HOME"):
         try:
             os.environ["HOME"] = pwd.getpwuid(os.getuid()).pw_dir
-        except KeyError:  # a user id without an account, as in containers
+        except KeyError:  # a user ID without an account, common in containers
             os.environ["HOME"] = "/"
 
 
 def refuse_without_shared_memory(site: Site, directory: Path = _SHM) -> None:
     """Raise ``BusbarError`` if ranks on this machine could not share memory.
 
-    UCX does without the directory, but not with one that is full.
+    UCX works without /dev/shm, but not if it is full.
     """
     if site.scheduler != "local" or not directory.is_dir():
         return
@@ -79,14 +79,14 @@ def refuse_without_shared_memory(site: Site, directory: Path = _SHM) -> None:
         raise BusbarError(
             f"has {free >> 20} MiB free, and MPI needs {_SHM_BYTES >> 20} MiB of shared memory",
             where=str(directory),
-            hint="remove what is left there, or mount it larger (docker run --shm-size)",
+            hint="remove stale files, or increase its size (docker run --shm-size)",
         )
 
 
 def refuse_without_space(directory: Path) -> None:
     """Raise ``BusbarError`` if a file of 1 MiB cannot be written to the directory."""
     probe = directory / f".probe-{os.getpid()}"
-    hint = "make room, or choose another --output"
+    hint = "free some space, or choose another --output"
     try:
         with file_error("cannot be written", directory, hint), probe.open("wb") as file:
             file.write(bytes(_SPARE_BYTES))
@@ -99,18 +99,18 @@ def refuse_without_space(directory: Path) -> None:
 
 @contextmanager
 def own(directory: Path) -> Iterator[None]:
-    """Keep other runs from the directory; raise ``BusbarError`` if one has it.
+    """Lock the directory; raise ``BusbarError`` if another run uses it.
 
-    The kernel drops the lock with the process that holds it. Where the file system has no locks,
-    the process that the file names decides.
+    The kernel releases the lock when its process ends. On file systems without locks, the process
+    named in the file decides.
     """
     path = directory / LOCK
     with file_error("cannot be written", path, "choose another --output"):
         descriptor = regular(str(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
         found = os.fstat(descriptor)
         if found.st_nlink > 1 or found.st_uid not in (0, os.geteuid()):
-            raise OSError(0, "another user can have put it there")
-        os.fchmod(descriptor, 0o600)  # who can read it could lock it, and stop every run
+            raise OSError(0, "another user may have created it")
+        os.fchmod(descriptor, 0o600)  # any user who can read it could lock it and block every run
     with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
         owner = file.read(_LOCK_CHARACTERS).strip()
         if not _locked(file.fileno(), owner):
@@ -128,7 +128,7 @@ def own(directory: Path) -> Iterator[None]:
 
 
 def _locked(descriptor: int, owner: str) -> bool:
-    """Lock the file; without locks, return whether its owner has ended."""
+    """Lock the file; if locks are not supported, return whether its owner has ended."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Where a run goes: to any nodes, to each of some nodes, or into the allocation that holds us."""
+"""The target of a run: any nodes, each of some nodes, or the current allocation."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from busbar.verdict import Verdict
 
 @dataclass(frozen=True)
 class Target:
-    """Where a run goes."""
+    """The target of a run."""
 
     nodes: tuple[Node, ...] = ()
-    """All nodes that the request is about."""
+    """All requested nodes."""
     sweep: NodeSweep | None = None
     allocation: Allocation | None = None
     options: tuple[str, ...] = ()
-    """Options of ReFrame."""
+    """ReFrame options."""
     named: bool = False
-    """Whether the user named the nodes: one that cannot be tested is a result then."""
+    """Whether the user named the nodes; then a node that cannot be tested is reported."""
 
     @property
     def untested(self) -> list[Node]:
@@ -35,7 +35,7 @@ class Target:
 
 
 def target_of(site: Site, wish: Wish, *, every_node: bool = False) -> Target:
-    """Return where to run; raise ``BusbarError`` if the wish does not fit the site."""
+    """Return where to run; raise ``BusbarError`` if the request does not match the site."""
     if not scheduler_of(site.scheduler).has_nodes:
         if every_node or wish != Wish():
             given = [
@@ -75,9 +75,9 @@ def coverage(target: Target, tested: Sequence[str]) -> str:
 
 
 def untested(target: Target, lane: str) -> list[Outcome]:
-    """Return an outcome for the nodes that were named, or all nodes, and cannot be tested.
+    """Return an outcome for named nodes that cannot be tested, or if no node can be.
 
-    Without names, other nodes that were tested can pass: the coverage lists the rest.
+    Otherwise the tested nodes can pass; the coverage lists the rest.
     """
     left = target.untested
     if not (target.sweep and left and (target.named or len(left) == len(target.nodes))):
@@ -87,7 +87,7 @@ def untested(target: Target, lane: str) -> list[Outcome]:
             "nodes",
             Verdict.NOT_RUN,
             where=node.name,
-            message=f"{node.described}: Slurm starts no job on it",
+            message=f"{node.described}: Slurm cannot start a job on it",
         )
         for node in left
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar site calibrate``: writes a site's own bands beside its `site.yaml`."""
+"""``busbar site calibrate``: write a site's own bands next to its `site.yaml`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def add_parser(commands: Any) -> None:
 
 
 def _calibrate(args: argparse.Namespace) -> int:
-    """Measure the bands of a site on itself.
+    """Derive the bands of a site from its own runs.
 
-    Reads the results of at least three runs of busbar check, and writes the bands of all readings
-    that agree to calibration.yaml beside site.yaml. Checks and explanations then judge by
-    them. Runs with a fault, on busy or on slow nodes, and readings below the model of the links or
-    below an earlier calibration are refused.
+    Reads the results of at least three runs of busbar check, and writes bands for all consistent
+    readings to calibration.yaml next to site.yaml. Checks and explanations then use these bands.
+    Refuses runs with a fault or on busy or slow nodes, and readings below the link model or an
+    earlier calibration.
 
-    Exit status: 0 written, 1 no band could be made, 2 invalid input.
+    Exit status: 0 written, 1 no band could be derived, 2 invalid input.
 
     Examples:
 
@@ -45,9 +45,9 @@ def _calibrate(args: argparse.Namespace) -> int:
     site = sites.load(args.site)
     if site.directory is None or ships(site):
         raise BusbarError(
-            "ships with Busbar, and a calibration is of one machine",
+            "ships with Busbar, and a calibration is valid for one machine only",
             where=f"site {site.name}",
-            hint="write a site of your own: busbar site detect --output DIR",
+            hint="create your own site: busbar site detect --output DIR",
         )
     found = calibrate(
         {str(file): _document(file) for file in args.files},
@@ -62,10 +62,10 @@ def _calibrate(args: argparse.Namespace) -> int:
 
 
 def _document(path: Path) -> CheckDocument:
-    """Read the results of a run. Raises ``BusbarError`` for anything else."""
-    hint = "give results.json of busbar check, of this version"
+    """Read the results of a run. Raises ``BusbarError`` if the file is not one."""
+    hint = "pass a results.json written by this version of busbar check"
     document: CheckDocument = read_document(path, hint, CheckDocument)
-    # A barrier moves nothing, and has no band.
+    # A barrier moves no data and has no band.
     rows = tuple(row for row in document.results if not row.series or row.series.bytes)
     document = replace(document, results=rows)
     with value_error("{}", path, hint):
@@ -87,7 +87,7 @@ def _print(found: CalibrationResult) -> None:
         rows.append([line.name, *numbers, model, end])
     out.fitted([Column(name, right=name not in ("series", "")) for name in names], rows)
     for line in below_model(found.lines):
-        out.line(f"below the model: {line.name}, {line.model:.2f} of it")
+        out.line(f"below the model: {line.name}, {line.model:.2f} of the model")
     if found.file:
         out.line(f"wrote {found.file}; next, run: busbar check --site {Path(found.file).parent}")
     else:

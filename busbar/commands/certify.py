@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar certify``: an acceptance record, measured, signed, and checked by others."""
+"""``busbar certify``: measure, sign and verify an acceptance record."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from busbar.slurm.options import granted, partition_of
 from busbar.terminal import stdout
 
 _SERIALS = "BUSBAR_SERIALS"
-"""Asks provenance.sh for the numbers of devices."""
+"""Makes provenance.sh print serial numbers of devices."""
 EXIT_REFUSED, EXIT_UNCHECKED = 1, 3
 
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar certify`` and its actions."""
-    actions = group(subparsers, "certify", "Measure what a contract promises, and keep a record.")
+    actions = group(subparsers, "certify", "Measure the clauses of a contract; keep a record.")
     command(actions, init)
     command(actions, run)
     command(actions, countersign, name="sign")
@@ -47,12 +47,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def init(args: argparse.Namespace) -> int:
-    """Write a first contract for a site.
+    """Write a draft contract for a site.
 
-    Clauses for the gate, the sweep, pairs and collectives, a soak, and the same software on all
-    nodes, with limits and typical values as comments. Agree on the figures, then change them.
+    The draft has clauses for the gate, the sweep, pairs, collectives, a soak, and identical
+    software on all nodes. Limits and typical values are given as comments. Agree on the figures
+    and edit them.
 
-    Exit status: 0 written, 2 invalid input, or the file is there.
+    Exit status: 0 written, 2 invalid input, or the file exists.
 
     Examples:
 
@@ -62,21 +63,22 @@ def init(args: argparse.Namespace) -> int:
     site = sites.load(args.site)
     partition = partition_of(site, "", args.partition)
     if args.output.exists():
-        raise BusbarError("is there already", where=str(args.output), hint="choose --output")
+        raise BusbarError("already exists", where=str(args.output), hint="choose --output")
     with file_error("cannot be written", args.output, "choose another --output"):
         replace_file(args.output, contracts.first(site, partition.name, partition.nodes))
-    stdout().line(f"contract: {args.output}; next: agree on its figures, then busbar certify run")
+    stdout().line(f"contract: {args.output}; agree on its figures, then run busbar certify run")
     return 0
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure what a contract promises, and write the record.
+    """Measure the requirements of a contract, and write the record.
 
-    Runs the gate, sweeps, checks and the soak that the clauses need, as jobs of Slurm or on this
-    machine. A node with a fault is set aside. After an interruption the same command goes on.
-    After a repair, --repaired repeats what concerns the node. Each call writes the record anew.
+    Runs the gate, sweeps, checks and the soak that the clauses require, as Slurm jobs or on this
+    machine. Nodes with a fault are excluded. After an interruption, the same command continues.
+    After a repair, --repaired repeats the clauses that involve the node. Every call rewrites the
+    record.
 
-    Exit status: 0 accepted, 1 a clause is not met, 2 invalid input, 3 a clause is not measured.
+    Exit status: 0 accepted, 1 a clause is not met, 2 invalid input, 3 a clause was not measured.
     128 + N after signal N.
 
     Examples:
@@ -97,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     for line in planned(contract, len(nodes)):
         tell(line)
     if args.key:
-        with file_error("cannot be read", args.key, "give a private key of OpenSSH"):
+        with file_error("cannot be read", args.key, "pass an OpenSSH private key"):
             args.key.read_bytes()
     interruption: Interruption = args.interruption
     interruption.grace = GRACE_S
@@ -121,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
                 interruption.finish()
             found = records.acceptance(contract, site.name, ledger)
             if len(records.signatures(directory)) > bool(args.key):
-                tell("the record is written anew, without signatures; next: busbar certify sign")
+                tell("the record was rewritten without signatures; next, run: busbar certify sign")
             record = records.write(directory, found)
             if args.key and not interruption.name:
                 records.sign(directory, args.key)
@@ -130,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _repaired(text: str, ledger: Ledger) -> list[str]:
-    """Return the named nodes; raise ``BusbarError`` for one that the record is not about."""
+    """Return the named nodes; raise ``BusbarError`` for a node that is not in the record."""
     names = expand(text, "--repaired")
     known = {*ledger.nodes, *ledger.missing}
     if other := [name for name in names if name not in known]:
@@ -153,15 +155,15 @@ def _print(args: argparse.Namespace, directory: Path, record: records.Acceptance
     for each in found.clauses:
         stdout().line(f"  {each.state}: {each.clause}" + (f": {each.why}" if each.why else ""))
     for event in found.account:
-        end = f"repaired {event.repaired}" if event.repaired else "set aside; --repaired tests it"
+        end = f"repaired {event.repaired}" if event.repaired else "excluded; --repaired repeats it"
         stdout().line(f"  {event.node}: {event.fault}; {end}")
     stdout().line(f"record: {directory / records.RECORD}")
 
 
 def countersign(args: argparse.Namespace) -> int:
-    """Sign a record, as a further party.
+    """Sign a record as another party.
 
-    Verifies it first, and signs what it says with ssh-keygen -Y sign.
+    Verifies the record first, then signs it with ssh-keygen -Y sign.
 
     Exit status: 0 signed, 1 the record does not support its verdict, 2 invalid input.
 
@@ -179,13 +181,12 @@ def countersign(args: argparse.Namespace) -> int:
 
 
 def check(args: argparse.Namespace) -> int:
-    """Say whether a record supports its verdict, without a network.
+    """Verify offline whether a record supports its verdict.
 
     Compares every file with its checksum, checks the signatures with ssh-keygen, reads the logs
-    again, and judges each clause anew.
+    again, and judges each clause again.
 
-    Exit status: 0 it does, 1 it is refused, 2 invalid input, 3 it does, and no signature was
-    checked.
+    Exit status: 0 verified, 1 refused, 2 invalid input, 3 verified, but no signature was checked.
 
     Examples:
 

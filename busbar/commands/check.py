@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar check``: runs the checks on this machine, prints verdicts, writes a report."""
+"""``busbar check``: run the checks, print verdicts, write a report."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def add_parser(subparsers: Any) -> None:
 def check(args: argparse.Namespace) -> int:
     """Run the checks on this machine and print verdicts.
 
-    Runs ReFrame on reframe_checks/ with the configuration of the site, prints the verdict and one
-    line per check, and writes report.html and results.json. Progress goes to standard error.
+    Runs ReFrame on reframe_checks/ with the site's configuration, prints the verdict and one line
+    per check, and writes report.html and results.json. Progress goes to standard error.
 
-    {EXIT_STATUSES} 128 + N after signal N: what was measured is written.
+    {EXIT_STATUSES} 128 + N after signal N: results so far are written.
 
     Examples:
 
@@ -35,10 +35,10 @@ def check(args: argparse.Namespace) -> int:
         busbar check -n xccl -t full --prefix /opt/nccl-tests
     """
     if args.inject and not args.image:
-        raise BusbarError("needs an image", where="--inject", hint="name it with --image")
+        raise BusbarError("requires an image", where="--inject", hint="pass --image")
     set_home()
     with ReFrame() as reframe, ThreadPoolExecutor(1) as pool:
-        # Both processes import their modules at the same time, beside the tools of this machine.
+        # Both processes import their modules in parallel with the tools of this machine.
         args.gathered = None if args.site else pool.submit(gather)
         from busbar.commands.check_run import started  # noqa: PLC0415
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The end of ``busbar check``: what was measured is written and printed."""
+"""The end of ``busbar check``: write and print the results."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from busbar.verdict import Verdict, exit_status
 
 @dataclass
 class RunState:
-    """What is known of the run so far."""
+    """The state of the run so far."""
 
     site: str
     lane: str
     model: Site | None = None
-    """The site, once it is loaded."""
+    """The site, once loaded."""
     target: Target = field(default_factory=Target)
     chosen: Sequence[Match] = ()
     outcomes: list[Outcome] = field(default_factory=list)
@@ -49,7 +49,7 @@ class RunState:
 
 
 def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
-    """Write what was measured, print it, and return the exit status."""
+    """Write and print the results, and return the exit status."""
     interruption: Interruption = args.interruption
     failure: OSError | None = None
     while True:
@@ -63,7 +63,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
             *(state.site, state.lane, outcomes, skipped),
             interrupted=name,
             coverage=_coverage(state.target, outcomes),
-            # An interrupted run that measured nothing has left the report of the run before.
+            # An interrupted run without results leaves the previous run's report in place.
             sessions=_sessions(output) if state.outcomes else [],
         )
         page = page_of(Frame(of_document(document), state.model))
@@ -95,7 +95,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
                 verbose=args.verbose,
             )
         sys.stdout.flush()
-    except OSError:  # the reader or the terminal is gone; what matters is in the files
+    except OSError:  # the reader or the terminal is gone; the results are in the files
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if failure:
         raise failure
@@ -105,11 +105,11 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
 
 
 def _with_next_step(headline: Headline, site: Site | None) -> Headline:
-    """Say what to do after a run without a finding."""
+    """Suggest the next step after a run without findings."""
     if headline.next or not site:
         return headline
     if site.scheduler == "local":
-        step = "to test a cluster, busbar site detect --output DIR/NAME, then check --site NAME"
+        step = "to test a cluster: busbar site detect --output DIR/NAME, then check --site NAME"
     else:
         step = f"busbar sweep run --site {site.name} compares all nodes with each other"
     return replace(headline, next=step)
@@ -117,14 +117,14 @@ def _with_next_step(headline: Headline, site: Site | None) -> Headline:
 
 def _write_metrics(file: Path | None, document: CheckDocument) -> None:
     if file:
-        # It takes a while to load, and few runs need it.
+        # Slow to import, and few runs need it.
         from busbar.report.prometheus import metrics  # noqa: PLC0415
 
         replace_file(file, metrics(of_document(document)))
 
 
 def _coverage(target: Target, outcomes: Sequence[Outcome]) -> str:
-    """Return how many nodes have a result that says something of them."""
+    """Return how many nodes have a conclusive result."""
     tested = [
         node
         for outcome in outcomes
@@ -136,19 +136,19 @@ def _coverage(target: Target, outcomes: Sequence[Outcome]) -> str:
 
 
 def _sessions(output: Path) -> list[str]:
-    """Return ReFrame's id of its first session, which measured everything once."""
+    """Return the ID of ReFrame's first session, which ran every check once."""
     try:
         report = numbers.load_json((output / "reframe.json").read_text(encoding="utf-8"))
         return [str(report["session_info"]["uuid"])]
     except (OSError, ValueError, KeyError, TypeError):
-        return []  # ReFrame did not come to its end
+        return []  # ReFrame did not finish
 
 
 def _not_run(state: RunState, name: str) -> list[Match]:
-    """Return the checks that an interrupted run did not come to."""
+    """Return the checks that an interrupted run did not reach."""
     begun = {outcome.check for outcome in state.outcomes}
     return [
-        replace(match, reason=f"{name} ended the run before it")
+        replace(match, reason=f"{name} ended the run before this check")
         for match in state.chosen
         if match.runs_in and not {match.name, match.test} & begun
     ]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What ``busbar check`` does once ReFrame has been started."""
+"""``busbar check`` after ReFrame has been started."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def started(args: argparse.Namespace, reframe: ReFrame) -> int:
         with TemporaryDirectory(prefix="busbar-list-") as directory:
             refuse_unsafe(directory, "TMPDIR")
             return _list(args, Path(directory), reframe)
-    _choice(args)  # refuses names before anything is made
+    _choice(args)  # refuse names before anything is created
     refuse_foreign_to_root(history_directory(), "BUSBAR_HISTORY")
     with output_of(args) as output, own(output):
         refuse_without_space(output)
@@ -58,8 +58,8 @@ def started(args: argparse.Namespace, reframe: ReFrame) -> int:
 
 def _choice(args: argparse.Namespace) -> Choice:
     if args.image and (args.prefix or args.delivery):
-        what = "the image has the stack that its checks run with"
-        raise BusbarError(what, where="--image", hint="leave out --prefix and --delivery")
+        what = "the checks use the stack in the image"
+        raise BusbarError(what, where="--image", hint="omit --prefix and --delivery")
     return Choice(
         access=wish_of(args).access,
         lane=args.lane,
@@ -79,7 +79,7 @@ def _list(args: argparse.Namespace, output: Path, reframe: ReFrame) -> int:
         if args.prefix or args.delivery or args.image:
             raise
         plan, environments = _plan(args, output, site_file, site, target, declared=True)
-        tell(f"listing what site.yaml declares, as nothing can run here: {error.alone()}")
+        tell(f"nothing can run on this machine, listing what site.yaml declares: {error.alone()}")
     matches = load(plan, reframe)
     _refuse_unknown(args, matches, environments)
     matches = selected(matches, args.name, args.tag)
@@ -104,7 +104,7 @@ def _run(args: argparse.Namespace, output: Path, reframe: ReFrame) -> int:
 def _accepted(
     args: argparse.Namespace, output: Path, state: RunState, reframe: ReFrame
 ) -> tuple[RunPlan, list[Environment]]:
-    """Load what to run; refuse it while the results of an earlier run are still there."""
+    """Load the checks, and refuse errors while an earlier run's results still exist."""
     site_file, site = _site(args)
     state.site, state.model = site.name, site
     state.target = _target(args, site)
@@ -114,7 +114,7 @@ def _accepted(
     try:
         matches = load(plan, reframe)
     except BusbarError:
-        return plan, environments  # the outcome of the run says why
+        return plan, environments  # the outcome of the run gives the reason
     _refuse_unknown(args, matches, environments)
     state.chosen = to_run(matches, args.name, _tags(args))
     lost = missing_features(plan, environments, args.require) or untested(state.target, plan.lane)
@@ -151,7 +151,7 @@ def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: R
 
 
 def _site(args: argparse.Namespace) -> tuple[Path, Site]:
-    """Return the file of the site and the site, detected if none is named."""
+    """Return the site's file and the site, detected if not given."""
     name = args.site or default_site(args.output, tell, args.gathered)
     return find(name), sites.load(name)
 
@@ -170,7 +170,7 @@ def _plan(
     *,
     declared: bool = False,
 ) -> tuple[RunPlan, list[Environment]]:
-    """Choose and probe the delivery, write the configuration of ReFrame."""
+    """Choose and probe the delivery, and write the ReFrame configuration."""
     choice = replace(
         _choice(args),
         declared=declared,
@@ -218,7 +218,7 @@ def _refuse_unknown(
 
 
 def remove_old_results(output: Path) -> None:
-    """Remove the results of an earlier run: this run may end without a verdict."""
+    """Remove an earlier run's results: this run may end without a verdict."""
     for name in ("results.json", "report.html"):
         with file_error("cannot be removed", output / name, "choose another --output"):
             (output / name).unlink(missing_ok=True)

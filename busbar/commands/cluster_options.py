@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What options of several subcommands mean: the stack to run, the nodes of Slurm, the output."""
+"""Options of several subcommands: the stack to run, the Slurm nodes, the output directory."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from busbar.terminal import stderr
 
 
 def choice_of(args: argparse.Namespace) -> Choice:
-    """Return the stack that the options name."""
+    """Return the stack selected by the options."""
     return Choice(args.lane, args.prefix and args.prefix.absolute(), args.delivery)
 
 
 @contextmanager
 def output_of(args: argparse.Namespace) -> Iterator[Path]:
-    """Make the directory of ``--output``, which errors of the system in the block then name.
+    """Create the ``--output`` directory; system errors in the block name it.
 
-    A new one is removed if the command is refused before it has written anything.
+    A new directory is removed if the command is refused before it has written anything.
     """
     is_new = not args.output.exists()
     if args.site:
         refuse_unsafe(args.site, "--site")
     output = output_directory(args.output, "--output")
     try:
-        with file_error("cannot be used", hint="make room, or choose another --output"):
+        with file_error("cannot be used", hint="free some space, or choose another --output"):
             yield output
     except BusbarError:
         if is_new and {*os.listdir(output)} <= {LOCK}:
@@ -43,11 +43,11 @@ def output_of(args: argparse.Namespace) -> Iterator[Path]:
 
 
 def tell(line: str) -> None:
-    """Show a line of progress."""
-    with suppress(OSError):  # nobody reads any more, but the run goes on
+    """Print a line of progress."""
+    with suppress(OSError):  # the reader is gone, but the run continues
         stderr().line(f"busbar: {line}")
 
 
 def wish_of(args: argparse.Namespace, nodelist: str = "") -> Wish:
-    """Return which nodes the options name, and how to get them."""
+    """Return the nodes that the options select, and how to allocate them."""
     return Wish(args.partition, nodelist, args.reservation, args.sbatch, args.max_pending)

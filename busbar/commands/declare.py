@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Declares commands, with the options of ``options.yaml``."""
+"""Declare commands with the options of ``options.yaml``."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ def command(
     documented: Callable[..., object] | None = None,
     **values: Any,
 ) -> None:
-    """Add a command; its help is the docstring of ``documented``, else that of ``run``.
+    """Add a command; its help is the docstring of ``documented`` or ``run``.
 
-    ``values`` are those that its options refer to.
+    ``values`` are the values that its options refer to.
     """
     summary, text = described(documented or run, EXIT_STATUSES=EXIT_STATUSES)
     name = name or run.__name__.strip("_")
@@ -46,7 +46,7 @@ def command(
 
 
 def _declared(entry: Any, values: Mapping[str, Any]) -> Declaration:
-    """Return an entry of the file: an option, several under a heading, or a name."""
+    """Return an entry of the file: an option, a group with a heading, or a name."""
     if isinstance(entry, str):
         if entry not in _OPTIONS["shared"]:
             return lambda parser: [each(parser) for each in values[entry]]
@@ -70,7 +70,7 @@ def show(
     text: Callable[[_T], None] | Iterable[str],
     indent: int = 1,
 ) -> None:
-    """Print a document as JSON if ``--json`` is given, else its lines, or by ``text``."""
+    """Print a document: as JSON with ``--json``, otherwise its lines, or through ``text``."""
     if args.json:
         stdout().document(to_json(document), indent=indent)
     elif callable(text):
@@ -81,6 +81,6 @@ def show(
 
 
 def group(subparsers: Any, name: str, text: str) -> Any:
-    """Add a command that consists of actions; alone it prints them."""
+    """Add a command that consists of actions; without one, it prints them."""
     parser: Parser = subparsers.add_parser(name, description=text)
     return actions(parser)

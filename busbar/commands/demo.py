@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar demo``: what the other commands print of faults that were recorded."""
+"""``busbar demo``: run the other commands on recorded faults."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ def add_parser(subparsers: Any) -> None:
 
 
 def demo(args: argparse.Namespace) -> int:
-    """Show on recorded faults what the commands print.
+    """Show what the commands print for recorded faults.
 
-    Runs explain, sweep, history and report on recordings that Busbar has, in 20 s and without any
-    hardware, and writes pages. Says of each recording what was measured and what was not.
+    Runs explain, sweep, history and report on recordings that ship with Busbar, in 20 s and
+    without hardware, and writes HTML pages. States for each recording what was measured and what
+    was simulated.
 
     Exit status: 0 done, 2 a command failed.
 
@@ -61,7 +62,7 @@ def demo(args: argparse.Namespace) -> int:
 
 
 def _run(line: str, place: Path) -> None:
-    """Run a command as a user does, with a history of its own."""
+    """Run a command as a user would, with its own history."""
     words, _, target = line.partition(" > ")
     done = subprocess.run(
         busbar(*words.split()),
@@ -72,6 +73,6 @@ def _run(line: str, place: Path) -> None:
         check=False,
     )
     if done.returncode not in (0, *_VERDICTS):
-        raise BusbarError(f"busbar {line} ended with {done.returncode}", hint="see above")
+        raise BusbarError(f"busbar {line} exited with status {done.returncode}", hint="see above")
     if target:
         replace_file(place / target, done.stdout)

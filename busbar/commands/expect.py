@@ -32,7 +32,7 @@ from busbar.terminal import stdout
 
 POINT_BENCHES = ("osu_bw", "osu_bibw", "osu_latency")
 _MOST_ROWS = 16
-"""Nodes have more GPUs only if accelerators are divided; each row then says the same."""
+"""Only nodes with partitioned accelerators have more GPUs; their rows are all alike."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -42,13 +42,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _expect(args: argparse.Namespace) -> int:
-    """Print limit and band of a benchmark on a site.
+    """Print the limit and band of a benchmark on a site.
 
-    Prints limit, low, typical and high, the path of the data, and the source of each number. If
-    no data supports a band, prints the limit and the reason.
+    Prints the limit, the low, typical and high values, the data path, and the source of each
+    number. If no data supports a band, prints the limit and the reason.
 
-    For a point-to-point benchmark, prints the matrix of all pairs; with --from only its row, which
-    is that of GPU 0 on nodes of more than 16 GPUs.
+    For point-to-point benchmarks, prints the matrix of all pairs; with --from, only the row of
+    that GPU. On nodes with more than 16 GPUs, the default is the row of GPU 0.
 
     Exit status: 0 printed, 2 invalid input.
 
@@ -87,7 +87,7 @@ def _expect(args: argparse.Namespace) -> int:
 
 
 def _refuse_uplinks(site: Site, args: argparse.Namespace) -> None:
-    """Refuse the first uplink of a PCIe switch that is faster than what is below it."""
+    """Refuse a PCIe switch whose uplink is faster than the devices below it."""
     used = site.node_type(args.partition)
     name = next(name for name, node in site.node_types.items() if node is used)
     for key, what, hint in uplink_violations(used, link_classes(site)):
@@ -100,7 +100,7 @@ _ONLY_FOR = {
     "ranks": "several ranks",
     **dict.fromkeys(("algo", "protocol", "harness", "split_mask"), "collectives"),
 }
-"""The benchmarks to which an option applies; other options apply to all benchmarks."""
+"""The benchmarks that an option applies to; other options apply to all."""
 
 
 def _refuse_inapplicable(args: argparse.Namespace) -> None:
@@ -118,7 +118,7 @@ def _refuse_inapplicable(args: argparse.Namespace) -> None:
             )
     if args.engine and args.nodes > 1:
         raise BusbarError(
-            "does not apply between nodes, as the NICs copy", where="--engine", hint="omit it"
+            "does not apply between nodes: the NICs copy", where="--engine", hint="omit it"
         )
 
 
@@ -129,7 +129,7 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
     pairs = [(a, b) for a, b in product(senders, range(count)) if a != b or args.nodes > 1]
     answers = {(src, dst): _ask(site, replace(question, src=src, dst=dst)) for src, dst in pairs}
     if not answers:
-        # Raises with the reason: no GPUs, or only one.
+        # Raises an error with the reason: no GPUs, or only one.
         expect(site, replace(question, src=0, dst=min(1, count - 1)))
     counts = max((each.counts for each in answers.values()), key=lambda fit: fit.readings)
     if args.json:

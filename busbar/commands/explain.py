@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar explain``: why a run is slow or failed, from what the tools printed."""
+"""``busbar explain``: find out from its output why a run is slow or failed."""
 
 from __future__ import annotations
 
@@ -27,18 +27,19 @@ def add_parser(subparsers: Any) -> None:
 def _print_page(cause: str) -> int:
     if cause not in CAUSES:
         hint = suggestion(cause, CAUSES, "see docs/reference/causes.md")
-        raise BusbarError(f"no cause {cause!r}", where="--cause", hint=hint)
+        raise BusbarError(f"unknown cause {cause!r}", where="--cause", hint=hint)
     stdout().text("\n".join(page(cause)).rstrip() + "\n")
     return 0
 
 
 def explain(args: argparse.Namespace) -> int:
-    """Name the cause of a slow or failed run from its output.
+    """Find the cause of a slow or failed run in its output.
 
-    Reads the outputs of one job: stdout, stderr, NCCL_DEBUG_FILE of each rank, the logs of
-    scheduler and kernel; plain or compressed, a directory or an archive (tar, zip) of them; with
-    any prefix of a launcher or log collector before each line. Prints what ran, the verdict, and
-    the causes with the lines that show them. JSON is an object, or a list for several runs.
+    Reads the output of one job: stdout, stderr, the NCCL_DEBUG_FILE of each rank, and the logs of
+    the scheduler and the kernel. Files may be plain or compressed, or in a directory or an archive
+    (tar, zip). Lines may have any prefix of a launcher or log collector. Prints what ran, the
+    verdict, and the causes with their evidence. JSON output is one object, or a list for several
+    runs.
 
     {EXIT_STATUSES}
 
@@ -51,10 +52,10 @@ def explain(args: argparse.Namespace) -> int:
     if args.cause:
         return _print_page(args.cause)
     if not args.files:
-        raise BusbarError("no files given", hint="name an output of the job, or use --cause ID")
+        raise BusbarError("no files given", hint="pass the job's output, or use --cause ID")
     site = load(args.site) if args.site else None
     if site and args.partition:
-        site.node_type(args.partition)  # refuses one that the site does not have
+        site.node_type(args.partition)  # refuse a partition that the site does not have
     known = Run(site=site, partition=args.partition, engine=args.engine)
     explanations = causes.explain(args.files, known=known, asked=dict(args.expect_version))
     if args.json:

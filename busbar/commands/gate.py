@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar gate``: check in seconds whether this node may take jobs; compile it as one file."""
+"""``busbar gate``: check in seconds whether this node is fit for jobs; compile the gate."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ def _compile(args: argparse.Namespace) -> int:
     from busbar.commands.gate import gate_program  # noqa: PLC0415 - no gate needs it
 
     if not args.site:
-        raise BusbarError("compile needs a site", hint="give --site NAME")
+        raise BusbarError("compile requires a site", hint="give --site NAME")
     xids = {str(code): xid for code, xid in _catalog().items()}
     site = replace(_trusted(args.site), xids=xids)
     for each in load(args.site).unlisted:
         stderr().line(
-            f"busbar gate: partition {each.name} has no nodelist: on its nodes, give --partition"
-            f" {each.name}, or the gate ends with status 2 and checks little"
+            f"busbar gate: partition {each.name} has no nodelist: on its nodes, pass --partition"
+            f" {each.name}, otherwise the gate exits with status 2 and checks little"
         )
     path = output_directory(args.output, "--output") / site.name
     text = json.dumps(site.document, separators=(",", ":"))
@@ -105,7 +105,7 @@ def _trusted(name: str, *, copies: bool = True) -> GateSite:
 
 
 def compile_site(site: Site, *, copies: bool = True) -> GateSite:
-    """Return what the gate needs of a site; ``copies``: also the bands of copies."""
+    """Return the facts of a site that the gate needs; ``copies``: also the bands of copies."""
     kinds = {partition.node_type: partition.name for partition in site.partitions}
     return GateSite(
         name=site.name,
@@ -158,7 +158,7 @@ def _gpus(gpus: Gpus) -> NodeGpus:
 
 
 def links_of(gpus: Gpus) -> tuple[int, ...]:
-    """Return how many links each GPU has to the others; empty if the site does not say."""
+    """Return how many links each GPU has to the others; empty if the site does not state it."""
     if gpus.links is None:
         return ()
     if gpus.links.switched:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar history``: what was measured night after night, and what changed since when."""
+"""``busbar history``: readings over time, what changed, and when."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ def add_parser(subparsers: Any) -> None:
     commands = group(
         subparsers,
         "history",
-        "Read what ReFrame has stored of the runs of busbar check, and what was imported. Both are"
-        " in ~/.reframe/reports, or in the directory that BUSBAR_HISTORY names.",
+        "Read the stored results of busbar check, and imported readings. Both "
+        "are in ~/.reframe/reports, or in the directory BUSBAR_HISTORY.",
     )
     command(commands, _changes)
     command(commands, _show)
@@ -36,10 +36,9 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _import(args: argparse.Namespace) -> int:
-    """Add readings of files to the history.
+    """Add readings from files to the history.
 
-    Reads JSON lines, results.json, reports of ReFrame, outputs of nccl-tests
-    and OSU.
+    Reads JSON lines, results.json, ReFrame reports, and output of nccl-tests and OSU.
 
     Exit status: 0 done, 2 invalid input.
 
@@ -88,8 +87,8 @@ def _list(args: argparse.Namespace) -> int:
 def _show(args: argparse.Namespace) -> int:
     """Show series with their last and typical readings.
 
-    A word that is in no series can be a session or file of busbar history list, or the beginning
-    of its id: only its readings are shown.
+    A word that does not occur in any series may be a session or file from busbar history list, or
+    the beginning of its ID: then only its readings are shown.
 
     Exit status: 0 done, 2 invalid input.
 
@@ -115,7 +114,7 @@ def _show(args: argparse.Namespace) -> int:
 
 
 def _series(store: HistoryStore, site: str, since: float | None = None) -> list[NightSeries]:
-    """Return the series; raise ``BusbarError`` for a site without any."""
+    """Return the series; raise ``BusbarError`` for a site without series."""
     found = read_series(store, site, since)
     if site and not found:
         sites = sorted({each.key.site for each in read_series(store)})
@@ -144,7 +143,7 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _changes(args: argparse.Namespace) -> int:
-    """Name what changed, when, and what differed then.
+    """Show what changed, when, and what else differed at that time.
 
     Exit status: 0 done, 1 if a series became worse, 2 invalid input.
 
@@ -157,7 +156,7 @@ def _changes(args: argparse.Namespace) -> int:
         series = _series(store, args.site)
         events = find_events(series, store.provenance(), args.since)
         if not store.kept:
-            what = f"{store.path} cannot be written; sessions are read anew"
+            what = f"{store.path} cannot be written; reading all sessions again"
             stderr().line(f"busbar history: {what}")
     show(args, Changes.of(events, series), text.changes)
     return EXIT_FOUND if any(event.worse for event in events) else 0

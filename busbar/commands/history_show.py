@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What ``busbar history`` prints."""
+"""Output of ``busbar history``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MOST_DIFFERENCES = 5
 
 
 def imported(document: Imports) -> None:
-    """Print what came of each file."""
+    """Print the result for each file."""
     for each in document.files:
         new = counted(each.readings, "new reading") if each.readings else "nothing new"
         stdout().line(f"{each.file}: {each.kind}, {new}")
@@ -69,7 +69,7 @@ def compared(document: Comparison) -> None:
     """Print a comparison."""
     a, b = document.a, document.b
     if not document.series:
-        stdout().line(f"no series has readings of both {a} and {b}")
+        stdout().line(f"no series has readings from both {a} and {b}")
         return
     columns = [Column("series"), Column(a, right=True), Column(b, right=True)]
     columns += [Column("b / a", right=True), Column("b is"), Column("95 % interval", rank=1)]
@@ -110,7 +110,7 @@ def changes(document: Changes) -> None:
     if not document.events:
         out.line(_no_change(document))
     if worse := of_news(list(news(document.events))):
-        step = "see below what else changed then; if it is meant, busbar site calibrate accepts it"
+        step = "see below what else changed then; if intended, accept it by busbar site calibrate"
         out.headline(Verdict.DEGRADED, worse, step)
     for event in document.events:
         count = len(event.changes)
@@ -137,7 +137,7 @@ def _sentence(change: Change) -> str:
     interval = ""
     if change.ratio.low is not None and change.ratio.high is not None:
         interval = f" [{change.ratio.low - 1:+.1%} .. {change.ratio.high - 1:+.1%}]"
-    band = ", outside of its band" if change.below_band else ""
+    band = ", outside its band" if change.below_band else ""
     if change.weekly is not None:
         band = f", {change.weekly:+.2%} a week since {iso(change.since)[:10]}{band}"
     return (

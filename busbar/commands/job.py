@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar job``: why a running job is slow or stuck, without restarting it."""
+"""``busbar job``: find out why a running job is slow or stuck, without restarting it."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from busbar.terminal import stdout
 from busbar.verdict import exit_status
 
 _ID = re.compile(r"[0-9]{1,18}(?:[_+][0-9]{1,9})?")
-"""Of a process, a job, a task of an array, or a component of a heterogeneous job."""
+"""ID of a process, a job, an array task, or a component of a heterogeneous job."""
 _COST = 0.01
-"""CPUs that the collector of --watch may use in the mean."""
+"""Mean number of CPUs that the collector of --watch may use."""
 _MOST_LINE = 1 << 16
 
 
@@ -42,12 +42,12 @@ def add_parser(subparsers: Any) -> None:
 
 
 def job(args: argparse.Namespace) -> int:
-    """Say why a running job is slow or stuck, without restarting it.
+    """Find out why a running job is slow or stuck, without restarting it.
 
-    Looks at the processes of the job for some seconds, on all its nodes, with the rights of the
-    user who calls it, and names what holds it up: a stopped or late rank, CPUs that others use, a
-    quota, a slow network path, TCP instead of shared memory, a full file system, a GPU. Nothing is
-    changed, stopped or traced. With a job of Slurm it runs a step of it (srun --overlap).
+    Observes the processes of the job on all its nodes for some seconds, with the rights of the
+    calling user, and names what delays it: a stopped or late rank, CPUs used by others, a quota, a
+    slow network path, TCP instead of shared memory, a full file system, or a GPU. Changes, stops
+    and traces nothing. For a Slurm job, runs as a step of the job (srun --overlap).
 
     {EXIT_STATUSES}
 
@@ -73,12 +73,12 @@ def job(args: argparse.Namespace) -> int:
             try:
                 samples.append(read_sample(line))
             except ValueError as error:
-                errors.append(f"a node printed another document: {error}")
+                errors.append(f"a node printed an unexpected document: {error}")
         if not samples:
-            said = errors[0] if errors else "they printed nothing"
-            hint = "Python 3.11 or newer must be there"
+            said = errors[0] if errors else "the nodes printed nothing"
+            hint = "Python 3.11 or newer must be installed on them"
             raise BusbarError(f"no node was observed: {said}", where=name, hint=hint)
-        # srun warns of options that a cluster does not have.
+        # srun warns about options that the cluster does not support.
         answer = judge(name, samples, errors if len(samples) < count else ())
         answer = replace(answer, collector_cpus=share)
         used_s += answer.collector_cpu_s
@@ -90,15 +90,15 @@ def job(args: argparse.Namespace) -> int:
 
 def _lines(path: str) -> Iterator[str]:
     with ExitStack() as stack:
-        stack.enter_context(file_error("cannot be read", path, "name files of the Inspector"))
+        stack.enter_context(file_error("cannot be read", path, "pass Inspector files"))
         file = stack.enter_context(open(path, errors="replace", opener=regular))
         yield from iter(partial(file.readline, _MOST_LINE), "")
 
 
 def _target(args: argparse.Namespace) -> tuple[dict[str, list[str]], str, list[int], str]:
-    """Return nodes, the job or processes to look at, and their name.
+    """Return the nodes, the job or processes to observe, and their name.
 
-    The nodes, none for this host, are by the component of a heterogeneous job that has them.
+    Nodes (none for this host) are keyed by component of a heterogeneous job.
     """
     nodes = expand(args.nodelist, "--nodelist") if args.nodelist else []
     if nodes and not args.jobs:
@@ -111,11 +111,11 @@ def _target(args: argparse.Namespace) -> tuple[dict[str, list[str]], str, list[i
     name = " ".join(args.jobs)
     lines = Slurm.show_job(name).splitlines() if len(args.jobs) == 1 else []
     running = [line for line in lines if value_of(line, "JobState") == "RUNNING"]
-    # All components have the id of the first in their environment.
+    # All components have the ID of the first one in their environment.
     ids = {value_of(line, "HetJobId") or value_of(line, "JobId") for line in running}
     if len(ids) > 1:
-        what = f"{len(ids)} tasks of array {name} run"
-        raise BusbarError(what, where="JOB", hint=f"name one, such as {name}_1")
+        what = f"{len(ids)} tasks of array {name} are running"
+        raise BusbarError(what, where="JOB", hint=f"pick one, such as {name}_1")
     parts: dict[str, list[str]] = {}
     for line in running:
         hosts = expand(value_of(line, "NodeList"), f"job {name}")
@@ -125,11 +125,11 @@ def _target(args: argparse.Namespace) -> tuple[dict[str, list[str]], str, list[i
     if parts:
         return parts, ids.pop(), [], name
     if running:
-        raise BusbarError("the job does not run there", where="--nodelist", hint="see squeue --me")
+        raise BusbarError("the job does not run on it", where="--nodelist", hint="see squeue --me")
     if missing := next((each for each in args.jobs if not Path(f"/proc/{each}").exists()), None):
         state = f"; Slurm says {value_of(lines[0], 'JobState')}" if lines else ""
         what = f"no running job and no process has the id {missing}{state}"
-        raise BusbarError(what, where="JOB", hint="look at squeue --me and ps")
+        raise BusbarError(what, where="JOB", hint="check squeue --me and ps")
     return {"": []}, "", [int(each) for each in args.jobs], name
 
 

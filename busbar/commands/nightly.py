@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar nightly``: gate, sweep and checks of a partition, one after the other."""
+"""``busbar nightly``: run gate, sweep and checks on a partition."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from busbar.verdict import exit_status
 
 _HOUR_S = 3600
 _MOST_AGE = timedelta(days=1)
-"""Of a night that can be resumed."""
+"""Maximum age of a night that can be resumed."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -51,12 +51,12 @@ def add_parser(subparsers: Any) -> None:
 
 
 def nightly(args: argparse.Namespace) -> int:
-    """Gate, sweep and check a partition of Slurm, one after the other.
+    """Gate, sweep and check a Slurm partition.
 
-    Runs busbar gate on each node, busbar sweep run, busbar check on every node, and its nightly
-    set on a sample of them. Nodes that fail the gate are left out of the other stages. Inside a
-    job its nodes are tested, else each stage submits its own jobs. Ends with a report and a
-    summary.
+    Runs busbar gate on each node, busbar sweep run, busbar check on every node, and the nightly
+    checks on a sample of nodes. Nodes that fail the gate are excluded from the other stages.
+    Inside a job, tests the nodes of the job; otherwise each stage submits its own jobs. Writes a
+    report and prints a summary.
 
     {EXIT_STATUSES} 128 + N after signal N. The verdict is the worst of all stages.
 
@@ -78,7 +78,7 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     grant = granted(site, wish, one=True)
     if not grant.usable:
         raise BusbarError(
-            "Slurm can start no job on any of its nodes",
+            "Slurm cannot start a job on any of its nodes",
             where=f"partition {grant.partition.name}",
             hint="sinfo -N lists the nodes and their states",
         )
@@ -96,7 +96,7 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     interruption: Interruption = args.interruption
     interruption.grace = GRACE_S
     deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
-    # A step of Slurm may start in another directory.
+    # A Slurm step may start in a different directory.
     where = str(Path(name).absolute()) if "/" in name else name
     night = last(output) if args.resume else begin(output, now)
     tell(f"night {night.directory}: {len(grant.usable)} nodes")
@@ -114,17 +114,17 @@ def _names(stages: Sequence[str], sample: int) -> tuple[StageName, ...]:
 
 
 def _resumed(night: Night, state: NightlyDocument) -> NightlyDocument:
-    """Return the state of the night to continue; what it is of must not have changed."""
+    """Return the state of the night to continue, which must have the same site and partition."""
     earlier = night.load()
     if datetime.now(UTC) - datetime.fromisoformat(earlier.begun).astimezone(UTC) > _MOST_AGE:
         raise BusbarError(
-            "began more than a day ago, and its results are not those of now",
+            "began more than a day ago, so its results are outdated",
             where=str(night.directory),
             hint="omit --resume to start a new night",
         )
     if (earlier.site, earlier.partition) != (state.site, state.partition):
         raise BusbarError(
-            f"is of site {earlier.site}, partition {earlier.partition}",
+            f"is for site {earlier.site}, partition {earlier.partition}",
             where=str(night.directory),
             hint="continue it with these, or omit --resume",
         )
@@ -154,6 +154,6 @@ def _conclude(
         else:
             stdout().text("\n".join(lines) + "\n")
         sys.stdout.flush()
-    except OSError:  # nobody reads any more, but the exit status is the verdict
+    except OSError:  # the reader is gone, but the exit status is the verdict
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return interruption.status if state.interrupted else exit_status(state.verdict)

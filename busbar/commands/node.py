@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar node``: the record of each node, and what to do about it."""
+"""``busbar node``: show node records and the next action for each node."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ def add_parser(subparsers: Any) -> None:
 
 
 def node(args: argparse.Namespace) -> int:
-    """Show what is known of nodes, and what to do next.
+    """Show the state of nodes, and what to do next.
 
-    A record combines the last looks of gate, sweep, checks and history at a node: its state, since
-    when, the evidence, what was done, and the next action. busbar nightly keeps the records.
+    A record combines the latest results of gate, sweep, checks and history for a node: its state
+    and since when, the evidence, past actions, and the next action. busbar nightly keeps the
+    records.
 
-    Exit status: 0 no node that is shown needs anything, 1 one does, 2 invalid input.
+    Exit status: 0 no shown node needs an action, 1 a node does, 2 invalid input.
 
     Examples:
 
@@ -44,10 +45,10 @@ def node(args: argparse.Namespace) -> int:
     known = {record.node: record for record in document.nodes}
     if unknown := [name for name in args.nodes if name not in known]:
         where = f"node {unknown[0]}"
-        raise BusbarError("has no record", where=where, hint="run busbar nightly, or give --add")
+        raise BusbarError("has no record", where=where, hint="run busbar nightly, or pass --add")
     shown = [known[name] for name in args.nodes] or [one for one in document.nodes if one.next]
     if args.prometheus:
-        with file_error("cannot be written", args.prometheus, "choose another place"):
+        with file_error("cannot be written", args.prometheus, "choose another directory"):
             replace_file(args.prometheus, node_metrics(document.nodes), public=True)
     lines = [line for record in shown for line in _lines(record)]
     lines.append(f"{len(shown)} of {len(known)} nodes shown")
@@ -56,9 +57,9 @@ def node(args: argparse.Namespace) -> int:
 
 
 def _changed(args: argparse.Namespace, directory: Path) -> NodesDocument:
-    """Add looks and actions to the records, and run what the site wants to be run."""
+    """Add results and actions to the records, and run the site's commands."""
     if args.took and not args.nodes:
-        raise BusbarError("needs a node", where="--took", hint="name the node first")
+        raise BusbarError("needs a node", where="--took", hint="pass the node first")
     policy = sites.load(args.site).nodes if args.site else NodePolicy()
     with own(directory):
         looks = [look_of(path) for path in args.add]

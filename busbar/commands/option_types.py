@@ -22,7 +22,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def _bounded(
     read: Callable[[str], _N | None], words: str, least: float, most: float = sys.float_info.max
 ) -> Callable[[str], _N]:
-    """Return a type of numbers from ``least`` to ``most``; ``words`` say what they must be."""
+    """Return a type for numbers from ``least`` to ``most``; ``words`` describe them in errors."""
 
     def bounded(text: str) -> _N:
         number = read(text)
@@ -34,9 +34,9 @@ def _bounded(
 
 
 positive = _bounded(numbers.whole, "a positive integer", 1)
-natural = _bounded(numbers.whole, "an integer of 0 or more", 0)
+natural = _bounded(numbers.whole, "an integer, 0 or more", 0)
 above_zero = _bounded(numbers.real, "a number above 0", math.ulp(0.0))
-gb_per_s = _bounded(numbers.real, "a rate in GB/s above 0, as 50 for 400 Gbit/s", math.ulp(0.0))
+gb_per_s = _bounded(numbers.real, "a rate in GB/s above 0 (400 Gbit/s is 50)", math.ulp(0.0))
 look_seconds = _bounded(numbers.real, "1 to 60 seconds", 1, 60)
 
 
@@ -77,7 +77,7 @@ def expected_version(text: str) -> tuple[str, str]:
 
 
 def stages(text: str) -> tuple[str, ...]:
-    """Return the stages of a night that a list names, in their order."""
+    """Return the stages in a comma-separated list, in the order in which they run."""
     words = text.split(",")
     if unknown := [word for word in words if word not in _STAGES]:
         raise ValueError(f"{unknown[0]!r} is not a stage; write some of {','.join(_STAGES)}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar preflight``: check an image before a job: does it run here at full speed?"""
+"""``busbar preflight``: check before a job whether an image will run at full speed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def add_parser(subparsers: Any) -> None:
 def preflight(args: argparse.Namespace) -> int:
     """Check before a job whether an image runs at full speed on a site.
 
-    Reads the image (a SIF or a sandbox) and this host; nothing is executed.
+    Reads the image (a SIF or a sandbox) and the files of this host. Executes nothing from the
+    image.
 
     Exit status: 0 ready, 1 slow or broken, 2 invalid input.
 
@@ -38,7 +39,7 @@ def preflight(args: argparse.Namespace) -> int:
         busbar preflight --site h200x4 pytorch.sif
         busbar preflight --site alpha --program /usr/bin/osu_bw image.sif
     """
-    # A file that is extracted at that moment goes, too.
+    # A file that is being extracted is removed, too.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     site = sites.load(args.site)
     host = gather(args.host_root, site)
@@ -63,7 +64,7 @@ def _show(report: PreflightReport) -> None:
             out.line("  ", (line.status, _COLOR[line.status]), f" {line.name}: {line.reason}")
             if line.remedy:
                 out.line(f"    remedy: {line.remedy}")
-    out.line("libraries as the loader resolves them:")
+    out.line("libraries as resolved by the loader:")
     names = ("library", "origin", "path in the container")
     rows = [[each.name, each.origin, each.path] for each in report.libraries]
     out.fitted([Column(name) for name in names], rows)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar report``: pages, text and metrics from the results of runs and their history."""
+"""``busbar report``: write pages, text and metrics from results and their history."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def add_parser(subparsers: Any) -> None:
 
 
 def report(args: argparse.Namespace) -> int:
-    """Write pages, mail or metrics from the results of runs.
+    """Write HTML pages, a mail text or metrics from the results of runs.
 
-    The pages show the results of a run: what is wrong and since when, each check with its band and
-    limit. They need no network and no server.
+    The pages show the results of a run: problems and since when they exist, and each check with
+    its band and limit. They need neither a network nor a server.
 
     Exit status: 0 written, whatever the verdict, 2 invalid input or nothing to do.
 
@@ -54,9 +54,9 @@ def report(args: argparse.Namespace) -> int:
     """
     page = _page(args)
     if not (args.output or args.prometheus or args.mail):
-        raise BusbarError("nothing to do", hint="give --output DIR, --prometheus FILE or --mail")
+        raise BusbarError("nothing to do", hint="pass --output DIR, --prometheus FILE or --mail")
     if args.output:
-        with file_error("cannot be written", args.output, "choose another place"):
+        with file_error("cannot be written", args.output, "choose another path"):
             args.output.mkdir(parents=True, exist_ok=True)
         for name, text in render_pages(page):
             _write(args.output / name, text)
@@ -71,14 +71,14 @@ def report(args: argparse.Namespace) -> int:
 
 
 def _write(path: Path, text: str) -> None:
-    with file_error("cannot be written", path, "choose another place"):
+    with file_error("cannot be written", path, "choose another path"):
         replace_file(path, text)
 
 
 def _page(args: argparse.Namespace) -> Page:
     for name in ("rows", "topology"):
         if getattr(args, name) and not args.sweep:
-            what = "needs the verdict of the sweep"
+            what = "requires --sweep, the results of the sweep"
             raise BusbarError(what, where=f"--{name}", hint="give --sweep")
     sweep = _sweep(args) if args.sweep else None
     runs = _runs(args)
@@ -101,13 +101,13 @@ def _sweep(args: argparse.Namespace) -> Fleet:
 
 
 def _without_checks(name: str, known: Past, sweep: Fleet | None) -> Snapshot:
-    """Return the run of a report that has only a sweep or the history."""
+    """Return an empty run for a report with only a sweep or the history."""
     if not sweep and known.last is None:
         where = f"site {name}" if name else str(_DEFAULT)
         raise BusbarError(
             "has no readings in the history" if name else "no such file",
             where=where,
-            hint="give results.json of a run, or run busbar check",
+            hint="pass the results.json of a run, or run busbar check",
         )
     verdicts = [verdict for verdict, _ in sweep.counts] if sweep else []
     if any(each.recent and each.below_band for each in known.news):
@@ -121,7 +121,7 @@ def _without_checks(name: str, known: Past, sweep: Fleet | None) -> Snapshot:
 
 
 def _runs(args: argparse.Namespace) -> list[Snapshot]:
-    """Return the runs of one site in the order of their times; none without results."""
+    """Return the runs of one site in order of time; empty without results."""
     files = args.results or ([_DEFAULT] if _DEFAULT.exists() and not args.sweep else [])
     if not files:
         return []
@@ -134,7 +134,7 @@ def _runs(args: argparse.Namespace) -> list[Snapshot]:
         raise BusbarError(
             f"no results of site {name}, only of {', '.join(names)}",
             where="--site",
-            hint=f"name one of these sites, or give results of {name}",
+            hint=f"pass one of these sites, or results of {name}",
         )
     if not site and len(names) > 1:
         raise BusbarError(
@@ -144,18 +144,18 @@ def _runs(args: argparse.Namespace) -> list[Snapshot]:
 
 
 def _name(site: str) -> str:
-    """Return the name of a site; for a directory, its last part."""
+    """Return the name of a site; for a directory, its last component."""
     return Path(site).name if Path(site).exists() else site
 
 
 def _site(name: str | None, measured: str) -> Site | None:
-    """Return the site; without it the pages do not know whether nodes can be chosen."""
+    """Return the site, or None; without it, pages cannot tell whether nodes can be selected."""
     if name:
         return sites.load(name)
     if measured == DETECTED or not re.fullmatch(NAME_PATTERN, measured):
-        return None  # a file that anybody can have written does not choose a path
+        return None  # an untrusted file must not choose a path
     try:
         return sites.load(measured)
     except BusbarError as error:
-        stderr().line(f"busbar report: the commands to repeat name no node: {error.alone()}")
+        stderr().line(f"busbar report: commands to repeat checks lack nodes: {error.alone()}")
         return None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar site``: list, show, lint, detect and add sites, and print their environment."""
+"""``busbar site``: list, show, check, detect and add sites, and print their environment."""
 
 from __future__ import annotations
 
@@ -56,29 +56,29 @@ def add_parser(subparsers: Any) -> None:
 
 @dataclass(frozen=True)
 class ListedSite:
-    """One site of ``busbar site list``; ``from`` is ``busbar`` or the directory that has it."""
+    """One site in ``busbar site list``; ``from`` is ``busbar`` or its parent directory."""
 
     name: str
     """Name of the site."""
     gpus: str = field(default="", metadata=written("GPUs"))
-    """Count and model of a node's GPUs."""
+    """Number and model of the GPUs in a node."""
     fabric: str = ""
-    """Provider of the network between nodes."""
+    """Network provider between nodes."""
     scheduler: str = ""
     """``local``, ``slurm`` or ``squeue``."""
     proof: str = ""
     """``run``, ``replay`` or ``none``; empty for a broken site."""
     origin: str = field(default="", metadata=written("from"))
     description: str = ""
-    """One line that describes it."""
+    """One-line description."""
     note: str = ""
-    """What to do before its stack is installed, or why the site is broken."""
+    """What to do before installing its stack, or why the site is broken."""
 
 
 def _list(args: argparse.Namespace) -> int:
     """List the sites.
 
-    Prints their hardware, scheduler, origin, and how far their bands are proven.
+    Prints their hardware, scheduler, origin, and the proof of their bands.
 
     Exit status: 0 all valid, 1 a site is broken, 2 invalid input.
 
@@ -170,8 +170,8 @@ def _detect(args: argparse.Namespace) -> int:
     """Detect the site of this machine, or of its cluster.
 
     Prints the site of this machine as YAML, from the output of its tools. On a host of a Slurm
-    cluster it is the site of the cluster: an idle node of each kind runs a short job that
-    describes it. With --like it writes the first files of a site like another one.
+    cluster, detects the whole cluster: a short job describes an idle node of each kind. With
+    --like, writes the files of a new site modelled on an existing one.
 
     Exit status: 0 printed or written, 1 a detected fact differs (--compare), 2 invalid input.
 
@@ -200,14 +200,14 @@ def _detect(args: argparse.Namespace) -> int:
         stdout().line(f"wrote {file} and reframe.py; next, run: busbar site lint {args.output}")
         if any(each.startswith("scontrol failed") for each in detected.remarks):
             stdout().line(
-                "it describes this host only, as Slurm does not answer; for the cluster, remove"
+                "Slurm does not answer, so it describes only this host; for the cluster, remove"
                 f" {args.output} and run this on a host where scontrol works"
             )
         return 0
     _print(facts(site), as_json=args.json)
     name = match(detected)
     if name and (site.scheduler == "local" or site.node_type().gpus):
-        stderr().line(f"busbar site detect: this machine is of site {name}")
+        stderr().line(f"busbar site detect: this machine belongs to site {name}")
     return 0
 
 

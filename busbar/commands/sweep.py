@@ -24,8 +24,8 @@ EXIT_FOUND = 1
 
 
 def add_parser(subparsers: Any) -> None:
-    """Add ``busbar sweep`` and its actions, of which `run` does all that the other does."""
-    text = "Measure all nodes in pairs at the same time, and name what is slow."
+    """Add ``busbar sweep`` and its actions; ``run`` includes ``analyse``."""
+    text = "Measure all nodes in pairs at the same time, and find what is slow."
     actions = group(subparsers, "sweep", text)
     command(actions, sweep_run.run, TOLERANCE=analysis.TOLERANCE)
     command(actions, analyse, TOLERANCE=analysis.TOLERANCE)
@@ -34,11 +34,11 @@ def add_parser(subparsers: Any) -> None:
 def analyse(args: argparse.Namespace) -> int:
     """Name the slow node, NIC, link or uplink.
 
-    Names what is slow in the results of a sweep: node, nic, link (one pair of nodes) or uplink (of
-    a leaf switch).
+    Names what is slow in the results of a sweep: a node, a NIC, a link (one pair of nodes) or an
+    uplink (of a leaf switch).
 
-    Exit status: 0 everything was measured and nothing is slow, 1 something is accused, suspected
-    or not measured, 2 invalid input, 3 what was measured cannot be judged without a limit.
+    Exit status: 0 everything was measured and nothing is slow, 1 something is slow, suspected or
+    not measured, 2 invalid input, 3 the results cannot be judged without a limit.
 
     Examples:
 
@@ -74,7 +74,7 @@ def _print(found: analysis.Analysis) -> None:
     if not found.accused:
         terminal.line("nothing is accused")
     if found.suspects:
-        terminal.line(f"{len(found.suspects)} pairs to measure again; --json lists them")
+        terminal.line(f"{len(found.suspects)} pairs should be measured again; --json lists them")
     for name in found.unmeasured:
         terminal.line(f"not measured: {name}")
     for note in found.notes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar sweep run``: measure the pairs of a plan on the nodes of a job of Slurm."""
+"""``busbar sweep run``: measure the pairs of a plan on the nodes of a Slurm job."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from busbar.words import counted, names_text
 _MOST_ROUNDS = 8
 _FEWEST = 2
 _STARTED = "job"
-"""The file with the id of the job, which shows that it started."""
+"""File with the job ID; it exists once the job has started."""
 _TOPOLOGY = "topology.conf"
 _END_S = 45
-"""How long the job may take to end its step and to print its verdict after a signal."""
+"""Time after a signal in which the job must end its step and print its verdict."""
 _SHOWN = 10
-NEXT_STEP = "test a slow node by itself: busbar check --site SITE --nodelist {}"
+NEXT_STEP = "test a slow node alone: busbar check --site SITE --nodelist {}"
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure pairs of nodes, round after round, and name what is slow.
 
-    Measures all nodes in pairs at the same time, by one step of Slurm for all rounds, then
-    suspects and accused nodes again. Inside a job (salloc, sbatch) its nodes are measured, else a
-    job is submitted on all nodes of the partition. Results are written after each round; --resume
-    continues a sweep that was ended. `busbar gate` measures the links inside each node.
+    Measures all nodes in pairs at the same time, with one Slurm step for all rounds, then measures
+    suspects and slow nodes again. Inside a job (salloc, sbatch), measures the nodes of the job;
+    otherwise submits a job on all nodes of the partition. Writes results after each round;
+    --resume continues an interrupted sweep. `busbar gate` measures the links inside each node.
 
     {EXIT_STATUSES} 128 + N after signal N.
 
@@ -86,7 +86,7 @@ def _sweep(args: argparse.Namespace, output: Path) -> int:
 
 
 def _refuse_earlier(output: Path, *, resume: bool) -> None:
-    """Refuse to overwrite an earlier sweep, or to resume where there is none."""
+    """Refuse to overwrite an earlier sweep, or to resume a missing one."""
     earlier = output / RESULTS
     if resume and not (output / PLAN).exists():
         raise BusbarError(
@@ -94,7 +94,7 @@ def _refuse_earlier(output: Path, *, resume: bool) -> None:
         )
     if not resume and earlier.exists() and earlier.stat().st_size:
         raise BusbarError(
-            "there is an earlier sweep",
+            "contains an earlier sweep",
             where=str(output),
             hint="continue it with --resume, or choose another --output",
         )
@@ -146,7 +146,7 @@ def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Gr
 
 
 def _topology(file: Path | None, output: Path) -> SwitchTopology:
-    """Return the topology of a file, else what Slurm knows; a resumed sweep keeps its own."""
+    """Return the topology from a file or from Slurm; a resumed sweep keeps its own."""
     if file:
         return read_topology(file)
     kept = output / _TOPOLOGY
@@ -167,7 +167,7 @@ def _conclude(
 
 
 def again(args: argparse.Namespace, site: str, output: Path, grant: Grant) -> list[str]:
-    """Return this command for a job on the nodes: the last one of equal options counts."""
+    """Return this command for a job on the nodes; the last of repeated options counts."""
     changed = (f"--site={site}", f"--partition={grant.partition.name}", f"--output={output}")
     return busbar(*args.command_line, *changed, "--nodelist=", "--in-job")
 
@@ -232,7 +232,7 @@ def print_run(run: SweepRun, *, judged: bool) -> None:
     for line in _lines(run):
         terminal.line(line)
     if not judged:
-        terminal.line("compared with each other only: give --limit, or calibrate the site")
+        terminal.line("only compared with each other: pass --limit, or calibrate the site")
     if run.stopped:
         terminal.line(f"ended early: {run.stopped}; --resume continues it")
     for note in run.notes:
@@ -242,14 +242,14 @@ def print_run(run: SweepRun, *, judged: bool) -> None:
 
 
 def _lines(run: SweepRun) -> Iterator[str]:
-    """Yield what else is slow, wrong, gone, not measured or not decided."""
+    """Yield other findings: slow, wrong data, no answer, not measured, undecided."""
     if rest := [one.id for one in run.accused[_SHOWN:]]:
         yield f"and {len(rest)} more: {', '.join(rest)}"
     if run.wrong_data:
         yield f"wrong data between {', '.join(sorted({*run.wrong_data})[:_SHOWN])}"
     yield from (f"node {one.node} {one.reason}" for one in run.gone)
     if run.unsteady:
-        yield f"slow at times, and not accused: {', '.join(run.unsteady)}"
+        yield f"slow at times, but not at fault: {', '.join(run.unsteady)}"
     nodes = [name for name in run.unmeasured if name in run.nodes]
     others = [name for name in run.unmeasured if name not in run.nodes]
     if names := [*([fold(nodes)] if nodes else []), *others]:

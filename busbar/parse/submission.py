@@ -41,4 +41,4 @@ def not_run(message: str) -> str:
 def no_space(text: str) -> str:
     """Return that a file system is full if a text has the message of the system; else nothing."""
     line = _NO_SPACE.search(text)
-    return f"{line[0]}: make room, or choose another --output" if line else ""
+    return f"{line[0]}: free some space, or choose another --output" if line else ""

@@ -28,43 +28,47 @@ WRONG = {
     "above the limit": (
         _ALL + "    bytes: 1 GiB\n    at_least: 9000 GB/s\n",
         7,
-        "no machine of these links can reach it",
+        "no machine with these links can reach it",
     ),
     "no such figure": (_ALL + "    at_least: fast\n", 6, "'fast' is not a figure"),
-    "no such size": (_ALL + "    bytes: 3 MiB\n", 6, "nothing measures 3 MiB"),
-    "a key of another": ("  - require: gate\n    times: 3\n", 4, "gate has no times"),
+    "no such size": (_ALL + "    bytes: 3 MiB\n", 6, "no check measures 3 MiB"),
+    "a key of another": (
+        "  - require: gate\n    times: 3\n",
+        4,
+        "gate does not have the key times",
+    ),
     "nothing named": ("  - require: collective\n", 4, "collective needs operation"),
-    "the same twice": (_ALL + _ALL + "    at_least: low\n", 6, "about the same readings"),
+    "the same twice": (_ALL + _ALL + "    at_least: low\n", 6, "applies to the same readings"),
     "unknown key": ("  - require: gate\n    node: 3\n", 5, "unknown key"),
     "no clause": ("  []\n", 3, "at least 1"),
     "a command": ("  - require: check\n    check: $(reboot)\n", 5, "$("),
     "a pair above the limit": (
         "  - require: pairs\n    at_least: 451 GB/s\n",
         5,
-        "no machine of these links can reach it",
+        "no machine with these links can reach it",
     ),
     "pairs of nodes above the limit": (
         "  - require: pairs\n    nodes: 2\n    at_least: 51 GB/s\n",
         6,
-        "no machine of these links can reach it",
+        "no machine with these links can reach it",
     ),
     "a sweep above the limit": (
         "  - require: sweep\n    at_least: 401 GB/s\n",
         5,
-        "no machine of these links can reach it",
+        "no machine with these links can reach it",
     ),
     "a share above the limit": (_ALL + "    at_least: 101 % of limit\n", 6, "above the limit"),
     "an unknown band": (
         "  - require: pairs\n    nodes: 2\n    at_least: low\n",
         6,
-        "low is not known: no such run was measured",
+        "low is unknown: no such run has been measured",
     ),
     "nothing promised": (_ALL + "    at_least: 0 GB/s\n", 6, "'0 GB/s' is 0"),
-    "a latency as a rate": (_ALL + "    at_least: 5 us\n", 4, "write it as at_most"),
+    "a latency as a rate": (_ALL + "    at_least: 5 us\n", 4, "use at_most"),
     "a rate as a latency": (
         "  - {require: check, check: pt2pt, at_most: 5 GB/s}\n",
         4,
-        "write it as at_least",
+        "use at_least",
     ),
     "below the least latency": (
         "  - {require: check, check: pt2pt, at_most: 90 % of limit}\n",
@@ -84,24 +88,24 @@ WRONG = {
     "a fact that nobody states": (
         "  - require: same\n    facts: {drivr: ''}\n",
         5,
-        "no node states 'drivr'",
+        "nodes do not report 'drivr'",
     ),
     "the same fact twice": (
         "  - {require: same, facts: {driver: ''}}\n"
         "  - {require: same, facts: {driver: '550', kernel: ''}}\n",
         5,
-        "about the same readings",
+        "applies to the same readings",
     ),
-    "all sizes, and one": (_ALL + _ALL + "    bytes: 1 GiB\n", 6, "about the same readings"),
+    "all sizes, and one": (_ALL + _ALL + "    bytes: 1 GiB\n", 6, "applies to the same readings"),
     "one check by two names": (
         "  - require: pairs\n  - {require: check, check: link_matrix}\n",
         5,
-        "about the same readings",
+        "applies to the same readings",
     ),
     "two soaks": (
         "  - {require: soak, hours: 1}\n  - {require: soak, hours: 2}\n",
         5,
-        "about the same readings",
+        "applies to the same readings",
     ),
     "no such file": (
         "  - {require: check, check: mine, file: mine.py}\n",
@@ -116,7 +120,7 @@ WRONG = {
     "no requirement": ("  - nodes: 2\n", 4, "require"),
     "a sentence": ("  - all is well\n", 4, "clauses[0]"),
     "no YAML": ("  - {\n", 5, ""),
-    "a latency of a sweep": ("  - require: sweep\n    at_least: 5 us\n", 4, "one rate of a link"),
+    "a latency of a sweep": ("  - require: sweep\n    at_least: 5 us\n", 4, "an absolute rate"),
 }
 
 
@@ -172,5 +176,5 @@ def test_no_first_figure_is_above_the_band(tmp_path: Path, nodes: int) -> None:
 def test_typical_needs_a_measurement_of_such_machines(tmp_path: Path) -> None:
     file = tmp_path / "contract.yaml"
     file.write_text("site: local\nclauses:\n" + _ALL + "    at_least: 95 % of typical\n")
-    with pytest.raises(BusbarError, match="typical is not known"):
+    with pytest.raises(BusbarError, match="typical is unknown"):
         contracts.load(file)

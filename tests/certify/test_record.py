@@ -223,4 +223,4 @@ def test_a_removed_signature_is_told(
     words = f"certify run --contract {contract} --output {tmp_path / 'record'}"
     assert "signature" not in busbar(words).err
     (tmp_path / "record/record.json.sig").touch()
-    assert "without signatures; next: busbar certify sign" in busbar(words).err
+    assert "without signatures; next, run: busbar certify sign" in busbar(words).err

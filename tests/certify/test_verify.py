@@ -210,5 +210,5 @@ def test_without_ssh_keygen_no_signature_is_checked(
     found = verify(original)
     assert (found.supported, found.unchecked) == (
         True,
-        "signature not checked: ssh-keygen is not here",
+        "signature not checked: ssh-keygen was not found",
     )

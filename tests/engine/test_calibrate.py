@@ -173,7 +173,7 @@ def test_other_sizes_operations_and_checks_have_no_band(site):
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda d: d.update(site="other"), "is a run of site 'other'"),
+        (lambda d: d.update(site="other"), "is a run on site 'other'"),
         (
             lambda d: d["causes"].append({**CAUSE, "id": "cpu-busy", "summary": "16 others"}),
             "has a fault, cpu-busy: 16 others",
@@ -239,7 +239,7 @@ def test_a_lower_calibration_is_refused(site):
     recalibrated(site, 200)
     with pytest.raises(BusbarError, match="is degraded") as error:
         recalibrated(site, 150)
-    assert "--accept-below-previous takes" in error.value.hint
+    assert "--accept-below-previous accepts" in error.value.hint
     recalibrated(site, 150, Accept(below_previous=True))
     band = load(site).bands[0]
     assert band.typical == pytest.approx(150, rel=0.02)
@@ -278,7 +278,7 @@ def test_a_calibrated_fleet_below_the_model_is_accepted_again_or_not(tmp_path):
     write(first.calibration, site.directory)
     again = {str(n): document(site, slow) for n in range(3)}
     assert again["0"]["results"][0]["verdict"] == "pass"
-    with pytest.raises(BusbarError, match=r"is 0\.70 of what the model says"):
+    with pytest.raises(BusbarError, match=r"is 0\.70 of the model's value"):
         calibrate(again, site=site.name, former=load(site))
     assert calibrate(again, site=site.name, former=load(site), accept=below).calibration.bands
 

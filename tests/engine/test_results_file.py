@@ -90,7 +90,7 @@ def test_the_file_of_another_test_or_run_fails(tmp_path: Path, digest: str) -> N
     """A test of others leaves no digest; an earlier run left another."""
     kept = read(tmp_path, left(), digest)
     assert kept.verdict is Verdict.FAILED
-    assert "is not the one that this run of the check wrote" in kept.results[0].message
+    assert "was not written by this run of the check" in kept.results[0].message
 
 
 def test_right_data_is_no_judgement_of_rates() -> None:

@@ -102,4 +102,4 @@ def test_compile_hands_the_nodes_on_and_names_partitions_without(
     assert load(words[3]).unlisted == ()
     two_types(node, cpus="")
     assert cli.main(words) == 0
-    assert "partition cpu has no nodelist: on its nodes, give" in capsys.readouterr().err
+    assert "partition cpu has no nodelist: on its nodes, pass" in capsys.readouterr().err

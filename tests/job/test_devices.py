@@ -107,7 +107,7 @@ EVEN = rails([12.0] * 4)
     [
         (rails([12, 12, 0, 0]), rails([12, 12, 0, 0]), "nic-count-short", "mlx5_2, mlx5_3"),
         (rails([12, 12, 12, 0]), EVEN, "nic-count-short", "rails mlx5_3 of n1 are idle"),
-        (rails([12] * 4, {1: 15.0}), EVEN, "network-path-slow", "carry 15 of 50 GB/s"),
+        (rails([12] * 4, {1: 15.0}), EVEN, "network-path-slow", "carry only 15 of 50 GB/s"),
         (rails([12] * 4, **{"mlx5_1 symbol_error": 9}), EVEN, "link-errors", "45 symbol_error"),
         (rails([0] * 4, **{"mlx5_1 link_downed": 0.2}), EVEN, "link-down", "1 link_downed"),
         (rails([0] * 4), rails([0] * 4), "", ""),
@@ -250,7 +250,7 @@ WAITS = (812, "ALL_REDUCE", 4, "started")
 @cases(
     ("calls", "cause", "text"),
     [
-        ([WAITS] * 3 + [(811, *WAITS[1:3], "completed")], "rank-late", "number 812, for which"),
+        ([WAITS] * 3 + [(811, *WAITS[1:3], "completed")], "rank-late", "number 812, and ranks"),
         ([WAITS] * 3 + [(812, "BROADCAST", 4, "started")], "collective-mismatch", "BROADCAST"),
         ([WAITS] * 3 + [(812, "ALL_REDUCE", 6, "started")], "collective-mismatch", "6 elements"),
         ([(812, "ALLTOALL", n, "started") for n in range(4)], "", ""),

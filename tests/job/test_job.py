@@ -393,7 +393,7 @@ def test_components_of_a_heterogeneous_job(monkeypatch: pytest.MonkeyPatch) -> N
     asked.nodelist = "n[2-3]"
     assert commands._target(asked)[0] == {"0": ["n2"], "1": ["n3"]}
     asked.nodelist = "n9"
-    with pytest.raises(BusbarError, match="does not run there"):
+    with pytest.raises(BusbarError, match="does not run on it"):
         commands._target(asked)
 
 

@@ -122,7 +122,7 @@ def test_a_run_stays_in_the_allocation_that_holds_the_last_nodes(
     [
         (("--sbatch", "--partition=labb"), "invalid partition specified: labb"),
         (("--reservation", "upd"), "Requested reservation is invalid"),
-        (("--nodelist", "n4"), " (bad fan): Slurm starts no job on it"),
+        (("--nodelist", "n4"), " (bad fan): Slurm cannot start a job on it"),
     ],
 )
 def test_what_slurm_refuses_is_not_run_in_its_own_words(

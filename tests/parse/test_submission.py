@@ -60,7 +60,7 @@ def spawned(command: str, stderr: str, code: int = 1) -> str:
         ),
         (
             "OSError: [Errno 28] No space left on device: 'x'",
-            "No space left on device: make room, or choose another --output",
+            "No space left on device: free some space, or choose another --output",
         ),
         (spawned("mpirun a", "sbatch: error: x"), ""),
         ("sanity error: nothing was measured", ""),

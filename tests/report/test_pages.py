@@ -399,10 +399,10 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
 @cases(
     ("line", "text"),
     [
-        ("", "no such file; give results.json of a run"),
-        ("--mail --rows rows", "needs the verdict of the sweep"),
+        ("", "no such file; pass the results.json of a run"),
+        ("--mail --rows rows", "requires --sweep, the results of the sweep"),
         ("none.json --mail", "none.json: cannot be read: No such file"),
-        (". --mail", ".: is a directory; give a file of it, such as a.json"),
+        (". --mail", ".: is a directory; pass a file in it, such as a.json"),
         ("a.json b.json --mail", "several sites: h200x4, other"),
         ("a.json --site p5 --mail", "no results of site p5, only of h200x4"),
         ("a.json --since yesterday --mail", "yesterday"),

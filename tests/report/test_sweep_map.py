@@ -101,7 +101,7 @@ def test_the_page_of_a_sweep_by_leaf(tmp_path: Path, busbar: Command) -> None:
         "SwitchName=core Switches=left,right\n"
     )
     line = f"report --output {tmp_path / 'out'} --topology {topology}"
-    busbar.refuses("--topology: needs the verdict of the sweep", line)
+    busbar.refuses("--topology: requires --sweep, the results of the sweep", line)
     assert busbar(f"{line} --sweep {verdict} --rows {rows}").status == 0
     text = (tmp_path / "out/index.html").read_text()
     for leaf in ("left <span>6", "right <span>5", "not in the topology <span>1"):

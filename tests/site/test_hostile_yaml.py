@@ -106,5 +106,5 @@ def test_any_text_is_data_or_one_error(
 )
 def test_a_hostile_lock_is_one_error(text: str, tmp_path: Path) -> None:
     (tmp_path / "spack.lock").write_text(text)
-    with pytest.raises(BusbarError, match="not a lock of Spack"):
+    with pytest.raises(BusbarError, match="not a Spack lock"):
         lock.load(tmp_path / "spack.lock")

@@ -144,7 +144,7 @@ def test_check_refuses_a_machine_whose_driver_is_dead(
     assert main(["check", "--list"]) == 2
     said = capfd.readouterr().err
     assert f"{tool} cannot reach the driver" in said
-    assert "name a site with --site" in said
+    assert "pass --site" in said
 
 
 def test_damaged_rows_and_versions_are_remarks() -> None:

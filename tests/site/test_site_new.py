@@ -49,4 +49,4 @@ def test_what_it_refuses(
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "site.yaml").write_text("name: taken\n")
     busbar.refuses(message, f"site detect {words} --output", tmp_path / name)
-    busbar.refuses("--like needs --output DIR", "site detect --like p5")
+    busbar.refuses("--like requires --output DIR", "site detect --like p5")

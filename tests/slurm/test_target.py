@@ -76,7 +76,7 @@ def test_a_named_node_that_cannot_be_tested_is_not_run() -> None:
     (outcome,) = untested(target, "ucx-1.14")
     assert outcome.verdict is Verdict.NOT_RUN
     assert [row.where for row in outcome.results] == ["n3"]
-    assert outcome.results[0].message == "n3 drained (bad | fan): Slurm starts no job on it"
+    assert outcome.results[0].message == "n3 drained (bad | fan): Slurm cannot start a job on it"
 
 
 def test_all_nodes_need_a_cluster() -> None:

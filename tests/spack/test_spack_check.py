@@ -478,7 +478,7 @@ def test_a_file_that_cannot_be_read_is_named(copy: Copy) -> None:
     for key in ("parameters", "version", "name", "arch"):
         with copy.kept(f"{STACK}/{lock.FILE}"):
             copy.rewrite(set_in("ucx", key, to=3))
-            with pytest.raises(BusbarError, match=r"spack\.lock: not a lock of Spack"):
+            with pytest.raises(BusbarError, match=r"spack\.lock: not a Spack lock"):
                 copy.problems()
 
 
