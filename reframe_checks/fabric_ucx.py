@@ -140,7 +140,7 @@ class UcxNodes(UcxPerf, special=True):
             if not self.by_tcp and rate < _EVEN * middle:
                 what = f", the middle one of {len(read)} ports has {middle:.4g}"
             elif self.by_tcp and share < _TCP:  # no tuning of TCP explains that
-                what = f" by TCP is {share:.0%} of the rate of the port; {_TCP:.0%} is the least"
+                what = f" by TCP is {share:.0%} of the rate of the port; {_TCP:.0%} is the minimum"
             if what:
                 message = f"{result.pair}: {rate:.4g} GB/s{what}"
                 row = Result(self.name, Verdict.DEGRADED, pair=result.pair, message=message)

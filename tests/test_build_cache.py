@@ -102,7 +102,7 @@ def test_what_others_can_change_is_not_used(directory: Directory, tmp_path: Path
         path.chmod(0o777)
         said = directory.built()[1]
         assert f"anyone can write to {path}" in said
-        assert "compiled programs are not kept" in said
+        assert "compiled programs are not cached" in said
         path.chmod(0o700)
     assert directory.built() == (4, "")
     if os.geteuid():

@@ -101,7 +101,7 @@ def test_forced_tcp_is_degraded(tmp_path):
     status, document, _ = check(tmp_path, *matrix(), UCX_TLS="tcp,self")
     assert status == 1
     assert document["verdict"] == "degraded"
-    assert any("the data went by tcp" in row["message"] for row in document["results"])
+    assert any("the data used tcp" in row["message"] for row in document["results"])
     assert len([row for row in document["results"] if row["typical"]]) == 8
     assert all(row["cause"] for row in document["results"] if row["verdict"] != "pass")
     assert "below-band-unexplained" not in causes(document)
@@ -170,7 +170,7 @@ def test_output_of_another_run_fails(tmp_path):
     assert {"wrapper", "preloaded"} <= {note["id"] for note in document["notes"]}
     assert status == 1
     assert document["verdict"] == "failed"
-    assert any("the output is of another run" in row["message"] for row in document["results"])
+    assert any("the output is from another run" in row["message"] for row in document["results"])
 
 
 @pytest.mark.long
@@ -381,7 +381,7 @@ def test_plain_reframe_fails_the_same(tmp_path, root):
     done = plain_reframe(root, tmp_path, "-n", "link_matrix", "-S", quick, UCX_TLS="tcp,self")
     assert done.returncode != 0
     assert "degraded" in done.stdout
-    assert "the data went by tcp" in done.stdout
+    assert "the data used tcp" in done.stdout
 
 
 @pytest.mark.long

@@ -177,7 +177,7 @@ def test_words_of_a_wrapper_are_not_expanded(tmp_path: Path, own_site: Path) -> 
 def test_an_output_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """He could lead `reframe.log` to a file of ours by a link."""
+    """Another user could redirect `reframe.log` to one of our files with a link."""
     output = tmp_path / "output"
     output.mkdir()
     args = argparse.Namespace(output=output, site=None)
@@ -191,5 +191,5 @@ def test_an_output_of_another_user_is_refused(
         monkeypatch.setattr(os, "geteuid", lambda: 99999)
     else:
         os.chown(output, 65534, -1)
-    with pytest.raises(BusbarError, match="could lead the files"), output_of(args):
+    with pytest.raises(BusbarError, match="could redirect files"), output_of(args):
         pass

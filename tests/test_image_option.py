@@ -53,7 +53,7 @@ def test_what_a_runtime_cannot_do(refused, tmp_path: Path) -> None:
     sandbox.mkdir()
     assert "cannot run a SIF or a sandbox" in refused("--image", sandbox, runtime="docker")
     under_slurm = refused("--image", "some", runtime="docker", scheduler="slurm")
-    assert "docker does not join ranks that slurm has started" in under_slurm
+    assert "docker cannot connect ranks started by slurm" in under_slurm
     assert "checks cannot run with sarus" in refused("--image", sandbox, runtime="sarus")
 
 

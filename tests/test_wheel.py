@@ -122,7 +122,7 @@ def test_every_check_ships(environment: Path, tmp_path: Path, root: Path) -> Non
         ("site env p5 --shell", 0, "export FI_EFA_FORK_SAFE=1"),
         ("site lint", 0, " 0 findings"),
         (f"explain {DATA / 'h200x4' / 'nccl_p2p_disabled.log'}", 1, "nccl-p2p-off"),
-        ("site env p5 --modules", 2, "a wheel of Busbar contains none"),
+        ("site env p5 --modules", 2, "wheels of Busbar do not contain any"),
         ("site lint atlantis", 2, "no site 'atlantis'"),
         ("preflight . --site local", 2, "not a root file system"),
         ("demo", 0, "node n23: "),

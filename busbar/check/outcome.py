@@ -150,7 +150,7 @@ class EndedJob:
 
     @property
     def refused(self) -> list[Result]:
-        """A result if somebody ended it, or it never started: that says nothing of the machine."""
+        """A result if the job was cancelled or never started: not a fault of the machine."""
         why = self.end.refused if self.end else ""
         why += ", after --max-pending" if why and self.waited else ""
         return [Result(self.check, Verdict.NOT_RUN, message=why)] if why else []

@@ -38,7 +38,7 @@ class Image:
     """The variables that the image sets."""
     preflight: PreflightReport
     digest: str = ""
-    """SHA-256 of the file or of the image in the store; empty if there is none."""
+    """SHA-256 of the file or of the stored image; may be empty."""
 
     @property
     def features(self) -> list[str]:
@@ -148,7 +148,7 @@ class PartitionFacts:
     gpus: int
     """GPUs of a node."""
     bus_ids: tuple[str, ...]
-    """The bus ids of these GPUs in the order of the topology; empty if the site has none."""
+    """Bus IDs of these GPUs in topology order; empty if the site does not state them."""
     no_environment: str = ""
     """Why the partition has no environment; empty if it has one."""
 

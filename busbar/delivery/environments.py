@@ -55,7 +55,7 @@ def installed_ucx(name: str) -> Path:
         lane = f"make setup LANE={name}"
         raise BusbarError(
             f"Open MPI and UCX of lane {name!r} are not installed",
-            hint=to_install("wheels") if name == DEFAULT_LANE else f"run in a checkout: {lane}",
+            hint=to_install("wheels") if name == DEFAULT_LANE else f"run in a clone: {lane}",
         )
     return ucx_lib
 
@@ -86,9 +86,9 @@ def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[Enviro
         reasons.append(f"{' or '.join(delivery.names())}: {reason}")
     missing = f"no delivery {choice.delivery!r}" if choice.delivery else "no delivery"
     raise BusbarError(
-        f"site {site.name!r} has {missing} that is here ({'; '.join(reasons) or 'none declared'})",
+        f"site {site.name!r} has {missing} available ({'; '.join(reasons) or 'none declared'})",
         where=where,
-        hint="give --prefix DIR with installed benchmarks, or install one of them",
+        hint="pass --prefix DIR with installed benchmarks, or install one of them",
     )
 
 
@@ -215,7 +215,7 @@ def _lane(delivery: Delivery, choice: Choice, *, own_mpi: bool) -> str:
     if choice.lane != DEFAULT_LANE:
         raise BusbarError(
             f"the delivery {delivery.kind} has no lane {choice.lane!r}",
-            hint="leave --lane out",
+            hint="omit --lane",
             where="--lane",
         )
     return delivery.mpi if delivery.kind == "prefix" else delivery.lanes[0]
@@ -224,7 +224,7 @@ def _lane(delivery: Delivery, choice: Choice, *, own_mpi: bool) -> str:
 def site_variables(
     site: Site, delivery: Delivery, lane: str, install: mpi.MpiInstall
 ) -> dict[str, str]:
-    """Return the variables that the site sets for a delivery, as far as they fit the MPI."""
+    """Return the site's variables for a delivery that apply to its MPI."""
     chosen = sites.environment(site, stack=delivery.stack, lane=lane)
     return {name: value for name, value in chosen.items() if install.takes(name)}
 

@@ -48,9 +48,9 @@ def inspect(reference: str, site: Site, inject: Sequence[str]) -> Image:
         return _image(Contents.of_file(path.absolute()), _digest(path), site, inject, runtime)
     if site.scheduler != "local":
         raise BusbarError(
-            f"{runtime} does not join ranks that {site.scheduler} has started",
+            f"{runtime} cannot connect ranks started by {site.scheduler}",
             where=f"site {site.name}, containers",
-            hint="convert the image to a SIF and run it by Apptainer",
+            hint="convert the image to a SIF and run it with Apptainer",
         )
     with _stored(runtime, reference) as (contents, digest):
         return _image(contents, digest, site, inject, runtime)
@@ -61,9 +61,9 @@ def _image(
 ) -> Image:
     if contents.fingerprint is None:
         raise BusbarError(
-            f"has no {FINGERPRINT}, which says what checks can run in it",
+            f"has no {FINGERPRINT}, which lists the features for checks",
             where=contents.reference,
-            hint="build it with make image; busbar preflight judges any image",
+            hint="build it with make image; busbar preflight accepts any image",
         )
     return Image(
         reference=contents.reference,
@@ -85,7 +85,7 @@ def _digest(image: Path) -> str:
 
 
 def _runtime(reference: str, site: Site) -> str:
-    """Return the runtime of the site, else the first available one that takes the image."""
+    """Return the site's runtime, or the first available one that can run the image."""
     configured = site.containers.runtime if site.containers else None
     is_file = Path(reference).exists()
     if configured and configured not in _RUNTIMES:
@@ -98,7 +98,7 @@ def _runtime(reference: str, site: Site) -> str:
         raise BusbarError(
             f"the site's runtime is {configured}, which cannot run a SIF or a sandbox",
             where=reference,
-            hint=f"load an archive with {configured} load, and give the name of the image",
+            hint=f"load an archive with {configured} load, and pass the name of the image",
         )
     takers = _RUNTIMES[:1] if is_file else _STORES
     candidates = [each for each in takers if configured in (None, each)]
@@ -108,7 +108,7 @@ def _runtime(reference: str, site: Site) -> str:
     if not is_file:
         raise _no_image(reference, stores=bool(candidates))
     raise BusbarError(
-        f"no container runtime that takes it is installed ({', '.join(candidates)})",
+        f"no container runtime for it is installed ({', '.join(candidates)})",
         where=reference,
         hint="put one on PATH; ci/lab/install.sh installs Apptainer into build/apptainer/bin",
     )
@@ -119,8 +119,8 @@ def _no_image(reference: str, *, stores: bool = True) -> BusbarError:
     return BusbarError(
         f"no such file{searched}",
         where=reference,
-        hint="give a SIF, a sandbox, or the name of an image that was loaded or pulled; to fetch a"
-        " SIF: apptainer pull image.sif docker://NAME",
+        hint="pass a SIF, a sandbox, or the name of a loaded or pulled image; to "
+        "fetch a SIF: apptainer pull image.sif docker://NAME",
     )
 
 
@@ -143,7 +143,7 @@ def _stored(runtime: str, name: str) -> Iterator[tuple[Contents, str]]:
     container = made.stdout.split()[-1]
     with ExitStack() as stack:
         with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
-            os.fchmod(archive.fileno(), 0o644)  # root reads it as nobody
+            os.fchmod(archive.fileno(), 0o644)  # root reads it as user nobody
             try:
                 hint = "use a smaller image, or convert it with apptainer build"
                 limits = (name, hint, _EXPORT_S, MOST_BYTES)

@@ -26,7 +26,7 @@ def in_prefix(prefix: Path) -> dict[str, str]:
     """
     if not prefix.is_dir():
         raise BusbarError(
-            "no such directory", where=str(prefix), hint="give the directory of --prefix"
+            "no such directory", where=str(prefix), hint="check the directory in --prefix"
         )
     found: dict[str, str] = {}
     for pattern in _in_prefix():
@@ -37,9 +37,9 @@ def in_prefix(prefix: Path) -> dict[str, str]:
         expected = ", ".join((*_feature_of(), " with ".join(sorted(_MPI))))
         places = ", ".join(dict.fromkeys(str(Path(each).parent) for each in _in_prefix()))
         raise BusbarError(
-            f"contains no benchmark and no MPI: none of {expected} is in {places}",
+            f"contains neither benchmarks nor an MPI: none of {expected} is in {places}",
             where=str(prefix),
-            hint="give the prefix that osu-micro-benchmarks, nccl-tests or an MPI is installed in",
+            hint="pass the installation prefix of osu-micro-benchmarks, nccl-tests or an MPI",
         )
     return found
 

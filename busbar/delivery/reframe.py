@@ -64,7 +64,7 @@ _MANY = 10_000
 _SLURM = ("slurm", "squeue")
 _NO_REQUEUE = {"slurm": ("--no-requeue",), "squeue": ("--no-requeue",), "pbs": ("-r n",)}
 Found: TypeAlias = dict[str, "list[Environment] | BusbarError"]
-"""The environments of each partition, or why it has none."""
+"""The environments of each partition, or the error why there are none."""
 _CHOICE: ContextVar[Choice | None] = ContextVar("choice", default=None)
 """The choice of ``busbar check`` while it runs a site's `reframe.py`."""
 
@@ -332,7 +332,7 @@ def _access(site: Site, partition: Partition, added: Sequence[str]) -> dict[str,
 
 
 def _scheduler(site: Site) -> str:
-    """Return ReFrame's scheduler: ``slurm`` (sacct) with accounting, else ``squeue``."""
+    """Return ReFrame's scheduler: ``slurm`` (sacct) with accounting, otherwise ``squeue``."""
     if site.scheduler != "slurm" or not shutil.which("scontrol"):
         return site.scheduler
     no_accounting = ("accounting_storage/none", "(null)")

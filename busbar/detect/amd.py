@@ -51,7 +51,7 @@ def gpus(
     rocm: RocmTopology | None,
     classes: Mapping[str, LinkClass],
 ) -> DetectedGpus | None:
-    """Return the GPUs from ``amd-smi``, else from ``rocm-smi``; None without output of either."""
+    """Return the GPUs from ``amd-smi`` or ``rocm-smi``; None without output of either."""
     if devices:
         return _from_devices(devices, links or (), classes)
     if rocm and rocm.gpus:
@@ -101,7 +101,7 @@ def _from_devices(
 
 
 def _from_links(links: tuple[AmdLink, ...], classes: Mapping[str, LinkClass]) -> DetectedGpus:
-    """Return GPUs of which only the links are known; the model follows from the form of these."""
+    """Return GPUs with known links only; their model follows from the form of the links."""
     count = max(max(link.src, link.dst) for link in links) + 1
     direct = _direct(links)
     complete = len(direct) == count * (count - 1) // 2

@@ -67,10 +67,10 @@ class Cluster:
 
 
 def cluster_of(host: Outputs) -> Cluster | None:
-    """Describe the cluster that a host is of; None if Slurm does not answer there.
+    """Describe the cluster that a host belongs to; None if Slurm does not answer.
 
-    Outside of a job, an idle node of each kind is described by a job of its own. ``host``
-    describes the kind of a compute node.
+    Outside a job, one job describes an idle node of each kind. ``host`` describes the kind of a
+    compute node.
     """
     slurm = Slurm()
     groups, remarks = groups_of(slurm.hardware(), slurm.default_queue())
@@ -145,7 +145,7 @@ def _ask(group: Group) -> Outputs:
     """
     by_hand = f"srun --nodes=1 --exclusive {' '.join(group.access)} busbar site detect"
     if "SLURM_JOB_ID" in os.environ:
-        raise BusbarError("busbar runs inside a job", hint=f"outside the job, run: {by_hand}")
+        raise BusbarError("it runs inside a job", hint=f"outside the job, run: {by_hand}")
     idle = [node.name for node in group.nodes if node.is_idle]
     if not idle:
         raise BusbarError("none of its nodes is idle", hint=f"run later: {by_hand}")

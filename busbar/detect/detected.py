@@ -15,7 +15,7 @@ _REMARKS = beside(__file__)
 NAME = "detected"
 """The name of the site of a machine that no site describes."""
 UNKNOWN = "unknown"
-"""The model of GPUs of which only the links are known."""
+"""The model of GPUs with known links only."""
 
 
 @dataclass(frozen=True)

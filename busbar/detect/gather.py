@@ -65,9 +65,9 @@ class Outputs:
     """NCCL_NVLS_ENABLE=0 is set for the processes of this machine."""
     software: Software = field(default_factory=Software)
     recorded: bool = False
-    """The outputs were saved on another machine, of which nothing else is known."""
+    """The outputs were saved on another machine; nothing else is known about it."""
     rdma_listed: bool = False
-    """RDMA devices were listed, so none in ``text`` means that there are none."""
+    """RDMA devices were listed, so if ``text`` has none, the machine has none."""
 
 
 def gather(root: Path = Path("/")) -> Outputs:
@@ -152,9 +152,9 @@ def _places(root: Path, gpus: list[str]) -> dict[str, Place]:
 
 
 def _multicast() -> bool | None:
-    """Request NVIDIA's driver whether the first GPU supports multicast; None without an answer.
+    """Ask NVIDIA's driver whether the first GPU supports multicast; None without an answer.
 
-    In a process of its own: the driver can crash or hang.
+    Uses a separate process, because the driver can crash or hang.
     """
     succeeded, output = _run((*PYTHON, "busbar.detect.multicast"))
     return output.strip() == "1" if succeeded else None

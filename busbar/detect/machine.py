@@ -70,7 +70,7 @@ def detect() -> Detected:
 
 
 def detect_cluster() -> Detected:
-    """Detect the site of the cluster of Slurm that this machine is of, else of this machine."""
+    """Detect the site of this machine's Slurm cluster, or of this machine."""
     outputs = gather()
     cluster = cluster_of(outputs)
     return compose_cluster(cluster, outputs.host) if cluster else compose(outputs)
@@ -217,7 +217,7 @@ def _detected(
         raise BusbarError(
             explained(Site, first)[0],
             where=f"the detected site: {dotted(first['loc'])}",
-            hint="check the outputs of the tools; with --from, all of one machine",
+            hint="check the outputs of the tools; files for --from must all be from one machine",
         ) from error
     return Detected(
         site,
@@ -319,7 +319,7 @@ def _cores(
     gpus: DetectedGpus | None,
     queue: DetectedScheduler,
 ) -> int | None:
-    """Count the logical CPUs that this process may use, else those that a tool reports."""
+    """Count the logical CPUs that this process may use, or that a tool reports."""
     if outputs.cpus:
         return len(outputs.cpus)
     if queue.cpus:

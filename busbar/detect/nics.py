@@ -177,7 +177,7 @@ def _near(
     places: Mapping[str, Place],
     bus_ids: Sequence[str],
 ) -> dict[str, tuple[int, ...]]:
-    """Return the near GPUs of each device: from the matrix, else by their place on the bus."""
+    """Return the near GPUs of each device, from the matrix or from their position on the bus."""
     columns = _columns(ports, topology)
     if topology and columns:
         by_device = near_gpus(topology)

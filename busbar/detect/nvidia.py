@@ -74,7 +74,7 @@ class NvidiaOutputs:
     multicast: bool | None = None
     """What the driver reports of the first GPU."""
     nvls_off: bool = False
-    """NCCL is told not to use it."""
+    """NCCL is configured not to use it."""
     listed: tuple[ListedGpu, ...] | None = None
     mig: tuple[bool, ...] | None = None
     """Whether MIG is on for each GPU, by a query."""
@@ -137,7 +137,7 @@ def _unusable(why: str) -> DetectedGpus:
 def _from_topology(
     outputs: NvidiaOutputs, classes: Mapping[str, LinkClass]
 ) -> DetectedGpus | None:
-    """Return GPUs of which only the matrix is known."""
+    """Return GPUs from the topology matrix only."""
     topology = outputs.topology
     assert topology
     exact = _chip("", "", outputs.archs) if outputs.archs else None
@@ -207,7 +207,7 @@ def near_gpus(topology: Topology) -> dict[str, tuple[int, ...]]:
 
 
 def _chip(architecture: str, model: str, archs: tuple[str, ...] | None) -> NvidiaChip | None:
-    """Return the chip: by what the driver reports of it, else by the name of the product."""
+    """Return the chip, from the driver's report or from the product name."""
     named = next(
         (
             chip

@@ -76,9 +76,9 @@ def recorded(files: Sequence[Path]) -> Outputs:
         name = _recognised(file, content)
         if text.get(name, content) != content:
             raise BusbarError(
-                f"is another output of {name} than {origin[name]}",
+                f"is a second output of {name}, besides {origin[name]}",
                 where=str(file),
-                hint="give the outputs of one machine, one of each tool",
+                hint="pass one output of each tool, all from one machine",
             )
         text[name], origin[name] = content, file
     for name in ("amd-smi static", "amd-smi topology"):
@@ -105,12 +105,12 @@ def _recognised(file: Path, content: str) -> str:
         raise BusbarError(
             f"looks like the output of {likely}, but: {reasons[likely]}",
             where=str(file),
-            hint="save the output of the tool again, as a whole",
+            hint="save the complete output of the tool again",
         )
     raise BusbarError(
         "not a recognised tool output",
         where=str(file),
-        hint=f"give outputs of {', '.join(n for n in parsers if '(' not in n)}",
+        hint=f"pass outputs of {', '.join(n for n in parsers if '(' not in n)}",
     )
 
 

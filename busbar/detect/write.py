@@ -89,7 +89,7 @@ def _write(text: str, directory: Path) -> Path:
         raise BusbarError(
             f"invalid site name {name!r}",
             where=str(directory),
-            hint="use a directory name of lower-case letters and digits, then also . _ -",
+            hint="use lower-case letters, digits and . _ -, beginning with a letter or digit",
         )
     if file.exists():
         raise BusbarError("already exists", where=str(file), hint="choose another directory")

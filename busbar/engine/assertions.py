@@ -29,7 +29,7 @@ def differences(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
         yield contradiction.text
     tool = tool_of(launch.bench)
     if tool is None:
-        yield "no tool knows this benchmark, so nothing compares its output with the request"
+        yield "this benchmark is unknown, so its output cannot be compared with the request"
     else:
         yield from tool.answer(launch, shown)
 
@@ -110,7 +110,7 @@ def other_ranks(launch: BenchLaunch, shown: LaunchOutput) -> str:
     if tool and tool.lone and (alone := tool.lone(launch, shown)):
         return alone
     if shown.runs > 1:
-        return f"{shown.runs} programs started apart from each other, not one"
+        return f"{shown.runs} separate programs started instead of one"
     sizes = {place.ranks for place in shown.ranks if place.ranks is not None}
     sizes |= {start.ranks for start, _ in shown.facts.events_of(Start)}
     if launch.placed and sizes - {launch.ranks}:
@@ -151,7 +151,7 @@ def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         used = visible[place.node_rank % len(visible)] if visible else str(place.node_rank)
         # A device that is named by UUID or partition says nothing of its index.
         if numbers.is_whole(used) and numbers.count(used) != expected:
-            yield _FAILED, f"rank {place.rank} was to use GPU {expected}, it sees {used}"
+            yield _FAILED, f"rank {place.rank} must use GPU {expected}, but it sees {used}"
     # Versions before 2.12 print the bus alone, on which two GPUs may sit.
     named = [
         (d.host, d.bus if ":" in d.bus else f"{d.bus}, device {d.device}")
@@ -166,7 +166,7 @@ def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
 
 
 def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
-    """The data went by one of the ways that it should go."""
+    """The data used one of the permitted transports."""
     facts = shown.facts
     if launch.provider and not shown.died:
         yield from _provider(launch.provider, shown)
@@ -184,10 +184,10 @@ def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         if not used & set(launch.transports):
             wrong = used
     if not used:
-        yield _FAILED, f"the log of {launch.log or 'ucx'} does not say how the data went"
+        yield _FAILED, f"the log of {launch.log or 'ucx'} does not show the transport of the data"
     elif wrong:
         wanted = " or ".join(launch.transports)
-        yield Verdict.DEGRADED, f"the data went by {', '.join(sorted(wrong))}, not by {wanted}"
+        yield Verdict.DEGRADED, f"the data used {', '.join(sorted(wrong))}, not {wanted}"
 
 
 _PROVIDER = re.compile(r"(?:^libfabric provider|^\s*prov_name|\bmtl:ofi:prov): (?P<name>\S+)")
@@ -196,12 +196,12 @@ _PROVIDER = re.compile(r"(?:^libfabric provider|^\s*prov_name|\bmtl:ofi:prov): (
 def _provider(wanted: str, shown: LaunchOutput) -> Iterator[Problem]:
     used = {match["name"] for line in shown.text if (match := _PROVIDER.search(line))}
     if not used:
-        text = "the output does not say which libfabric provider was taken"
+        text = "the output does not show which libfabric provider was used"
         how = "MPICH: MPIR_CVAR_DEBUG_SUMMARY=1, Open MPI: OMPI_MCA_mtl_base_verbose=1"
         yield _FAILED, f"{text} ({how})"
     # A provider on top of others is named after them, verbs;ofi_rxm or shm+cxi:lnx, or alone: lnx.
     elif other := {name for name in used if not {wanted, "lnx"} & {*re.split("[;+:]", name)}}:
-        yield Verdict.DEGRADED, f"libfabric took {', '.join(sorted(other))}, not {wanted}"
+        yield Verdict.DEGRADED, f"libfabric used {', '.join(sorted(other))}, not {wanted}"
 
 
 def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
@@ -217,7 +217,7 @@ def data(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     tool = tool_of(launch.bench)
     checked = tool is not None and tool.checked(launch, shown)
     if launch.validated and not shown.died and not checked:
-        yield _FAILED, "the data was to be checked and the output does not say that it was"
+        yield _FAILED, "data validation was requested, but the output does not confirm it"
 
 
 def metrics(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
@@ -274,14 +274,14 @@ def nonce(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     """
     nonces = [start.nonce for start, _ in shown.facts.events_of(Start)]
     if launch.nonce and not nonces:
-        yield _FAILED, "the output has no start event, so it may be of another run"
+        yield _FAILED, "the output has no start event, so it may be from another run"
     for other in nonces if launch.nonce else ():
         if not other:
             why = "an older program, or the output of another run"
             yield _FAILED, f"the start event has no nonce: {why}"
         elif other != launch.nonce:
             why = f"its nonce is {other}, not {launch.nonce}"
-            yield _FAILED, f"the output is of another run: {why}"
+            yield _FAILED, f"the output is from another run: {why}"
 
 
 def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:

@@ -296,9 +296,9 @@ def _waited(facts: JobOutput) -> list[Reading]:
 
 
 def _not_recorded(facts: JobOutput) -> Iterator[Load]:
-    """Yield the load of readings whose ranks waited, where nothing recorded for whom.
+    """Yield the load of readings with waiting ranks, if what they waited for was not recorded.
 
-    It was for others if each rank could have a CPU of its own.
+    They waited for other programs if each rank could have its own CPU.
     """
     waited = _waited(facts)
     sets: dict[str, list[frozenset[int]]] = defaultdict(list)
@@ -314,7 +314,7 @@ def _not_recorded(facts: JobOutput) -> Iterator[Load]:
     )
     if waited and sets and not crowded:
         worst = max(waited, key=lambda each: each.cpu_wait_share or 0.0)
-        summary = "the ranks waited for CPUs, and nothing recorded what else used them"
+        summary = "the ranks waited for CPUs; what else used them was not recorded"
         evidence = worst.evidence or Evidence("", 0, "")
         yield Load("cpu-busy", 1.0, summary, evidence, most_waiting=1.0)
 
@@ -329,7 +329,7 @@ def _cpu_summary(busy: Busy, lost: float) -> str:
     text = f"other programs use {busy.others:.3g} of the {busy.cpus} CPUs of the ranks"
     if busy.node_cpus > busy.cpus:
         text += f" and {busy.node_others:.3g} of the {busy.node_cpus} CPUs of {busy.host}"
-    text += f"; {lost:.2g} ranks wait for them in the mean"
+    text += f"; {lost:.2g} ranks wait for them on average"
     if busy.wait is not None:
         text += f", one for {busy.wait:.0%} of its time"
     if busy.steal >= _TUNED["lost"] * busy.cpus:

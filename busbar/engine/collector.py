@@ -21,7 +21,7 @@ from busbar.parse.text import BLOCK_BYTES, decode
 
 MOST_PREFIXES = 20_000
 DENSE = 4
-"""If more lines than one in so many are read, looking at each is faster than a search."""
+"""If more than one in this many lines is read, checking each line beats a search."""
 DENSE_BLOCKS = 16
 """Blocks that are taken for dense after one that was."""
 _COUNTED = (Role.WARNING, Role.SHELL, Role.PROCESS)
@@ -53,7 +53,7 @@ class Collector:
         self._full = False
         """Whether no more processes are noted."""
         self._dense_blocks = 0
-        """In so many blocks more, each line is looked at."""
+        """Number of further blocks in which each line is checked."""
         self._transports: dict[bytes, str] = {}
         """Names by what follows `via` in a line."""
         self._hosts: set[bytes] = set()

@@ -16,7 +16,7 @@ _JSON_DECIMALS = 3
 
 
 def half_unit(decimals: int) -> float:
-    """Return what rounding to so many decimals can change."""
+    """Return the largest change by rounding to this number of decimals."""
     return 0.51 * 10.0**-decimals
 
 

@@ -29,8 +29,8 @@ or another node less than one transaction over PCIe, NVLink or Infinity Fabric. 
 either."""
 
 _UNNAMED = (
-    "the log does not say which collective it is: keep the command line, or name the file after it"
-    " (all_reduce.log)"
+    "the log does not name its collective: keep the command line, or name the "
+    "file after it (all_reduce.log)"
 )
 
 

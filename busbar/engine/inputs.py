@@ -75,7 +75,7 @@ def named(name: Path, archives: ExitStack | None = None) -> Iterator[Source]:
             raise BusbarError(
                 "standard input is a terminal",
                 where=STDIN,
-                hint="pipe a log into it, or name a file",
+                hint="pipe a log into it, or pass a file",
             )
         yield Source("stdin", lambda: cast(BinaryIO, sys.stdin.buffer))
     elif name.is_dir():
@@ -90,7 +90,7 @@ def named(name: Path, archives: ExitStack | None = None) -> Iterator[Source]:
             raise BusbarError(
                 f"the directory has {len(files)} files",
                 where=str(name),
-                hint="name the files of one job",
+                hint="pass the files of one job",
             )
         yield from (Source(str(f), partial(_open, f), is_optional=True) for f in files)
     elif archives and name.is_file() and (members := list(_members(name, archives))):
@@ -138,7 +138,7 @@ def _members(path: Path, archives: ExitStack) -> Iterator[Source]:
             nbytes += size
             if number >= MOST_FILES or nbytes > min(most, _MOST_UNPACKED_BYTES):
                 raise BusbarError(
-                    f"holds more than {MOST_FILES} files, or unpacks to more than a log can be",
+                    f"holds more than {MOST_FILES} files, or unpacks to more than any log",
                     where=str(path),
                     hint=_UNPACK,
                 )
@@ -161,14 +161,14 @@ def _open(path: Path) -> BinaryIO:
         raise BusbarError(
             f"nothing was written into the pipe for {FIFO_SECONDS} s",
             where=str(path),
-            hint="start the writer first, or name a file",
+            hint="start the writer first, or pass a file",
         )
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "rb")
 
 
 class _Packed:
-    """The bytes of a compressed file, the first of which were read already; counts them."""
+    """The bytes of a compressed file, including the ones already read; counts them."""
 
     def __init__(self, head: bytes, file: BinaryIO) -> None:
         self.nbytes = 0
@@ -246,7 +246,7 @@ class Stream:
             raise BusbarError(
                 f"unpacks to more than {what}",
                 where=self._name,
-                hint="logs do not compress this well; if this is one, unpack it first",
+                hint="logs do not compress this well; if it is a log, unpack it first",
             )
         return b"".join(pieces)
 

@@ -97,7 +97,7 @@ _KNOWN = (
     *("tool", "environment", "exit_status", "endpoints", "transports", "rings", "reports"),
     *("commands", "readings"),
 )
-"""Fields of which each shows that something was recognised."""
+"""Fields that show that something was recognised."""
 _FIRST_SEEN = (
     "around",
     "places",
@@ -310,7 +310,7 @@ class JobOutput:
             yield occurrence[name]
 
     def merge_context(self, other: JobOutput) -> None:
-        """Merge a file without a run of its own: a debug file, the scheduler's output."""
+        """Merge a file that is not a run: a debug file, the scheduler's output."""
         for kind, occurrences in other.messages.items():
             for occurrence in occurrences.values():
                 self._add_message(kind, occurrence)

@@ -62,7 +62,7 @@ class OutputJudgement:
 
     @property
     def why(self) -> str:
-        """Why the first reading without a band has none."""
+        """Why the first unjudged reading has no band."""
         return next((each.why for each in self.judged if each.why), "")
 
     def verdict(
@@ -160,7 +160,7 @@ def differences(run: Run, shown: LaunchOutput) -> Iterator[str]:
 def _of_gpus(gpus: Gpus, output: JobOutput) -> Iterator[str]:
     for model in sorted(gpu_models(output)):
         if not _same_model(gpus, model):
-            yield f"the output is of {model!r}, the site has {gpus.model}"
+            yield f"the output is from {model!r}, but the site has {gpus.model}"
             return
     backends = {start.backend.upper() for start, _ in output.events_of(Start)}
     for name in sorted({output.device, *backends}):
@@ -264,7 +264,7 @@ def _results(
     for each in judgement.judged:
         reading = each.reading
         buffers = reading.buffers or launch.buffers
-        # The sender's host first: a comparison of nodes tells directions apart.
+        # The sender's host first: comparisons of nodes distinguish directions.
         ends = [hosts[end] for end in (reading.source, reading.target) if end in hosts]
         place = ",".join(dict.fromkeys(ends)) or where
         row = replace(row, where=place, pair=_pair(launch, reading), buffers=buffers)

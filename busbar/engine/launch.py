@@ -30,7 +30,7 @@ class BenchLaunch:
     """The program and its options."""
     ranks: int
     sizes: tuple[int, ...]
-    """Message sizes of which each must have a reading, in bytes."""
+    """Message sizes in bytes; each must have a reading."""
     gpus: tuple[int, ...] = ()
     """The GPU of each rank of a node, by its rank on the node; empty where none is used."""
     nodes: int = 1
@@ -39,17 +39,17 @@ class BenchLaunch:
     environment: tuple[tuple[str, str], ...] = ()
     """What this launch sets beside the environment of the job."""
     transports: tuple[str, ...] = ()
-    """Ways of which one must carry the data, as UCX or NCCL name them."""
+    """Permitted transports for the data, as named by UCX or NCCL."""
     across: tuple[str, ...] = ()
     """Ways that may carry it between nodes instead."""
     provider: str = ""
     """The libfabric provider that must carry the data, where the output names it."""
     log: str = ""
-    """Whose log says how the data went: ``ucx`` or ``nccl``; empty where none does."""
+    """The library whose log shows the transport: ``ucx`` or ``nccl``; may be empty."""
     logs: str = "*"
     """The names of the log files that are this launch's, of those that the job leaves."""
     validated: bool = False
-    """Whether the benchmark was told to check the data that it received."""
+    """Whether the benchmark must check the data that it received."""
     placed: bool = True
     """Whether ``placed.sh`` starts it and says where each rank ran."""
     bands: bool = True
@@ -88,7 +88,7 @@ class LaunchOutput:
     first: int = 1
     """The number of its first line there."""
     of_request: tuple[Reading, ...] = ()
-    """Readings of which only the request says what they are."""
+    """Readings that only the request identifies."""
 
     @property
     def readings(self) -> list[Reading]:

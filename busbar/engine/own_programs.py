@@ -60,7 +60,7 @@ def answer(
         yield f"the program ended {len(output.events_of(End))} times"
     if wanted is None:
         for statistic in {start.statistic for start in starts if start.statistic}:
-            yield f"{launch.bench} has one statistic only, the output names the {statistic}"
+            yield f"{launch.bench} has only one statistic, but the output names the {statistic}"
     yield from _of_readings(launch, output, wanted)
 
 

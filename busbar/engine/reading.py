@@ -25,7 +25,7 @@ class Evidence:
     """The line, without secrets."""
 
     def is_before(self, other: Evidence) -> bool:
-        """Return whether it stands before another line of the same file."""
+        """Return whether it precedes another line of the same file."""
         return self.file == other.file and self.line < other.line
 
 

@@ -64,12 +64,12 @@ class Recent:
         return None
 
     def before(self, number: int, count: int) -> list[bytes]:
-        """Return so many lines before a line, or those that are kept."""
+        """Return up to ``count`` lines before a line, if still in memory."""
         at = number - self._first
         return [line[:_LONGEST_LINE] for line in self._lines[max(0, at - count) : at]]
 
     def _after(self, number: int, count: int) -> list[bytes]:
-        """Return so many lines after a line, or those that are there."""
+        """Return up to ``count`` lines after a line."""
         start = number - self._first + 1
         return [line[:_LONGEST_LINE] for line in self._lines[start : start + count]]
 

@@ -15,9 +15,9 @@ _NOTE = "not-repeated"
 
 
 def only_below_band(outcome: Outcome) -> bool:
-    """Whether nothing but readings that are worse than their band speaks against it.
+    """Whether its only findings are readings worse than their band.
 
-    Wrong data, a missing reading, a way that the data did not take: these are no matter of chance.
+    Wrong data, missing readings and wrong transports are not a matter of chance.
     """
     wrong = [result for result in outcome.results if result.verdict.is_problem]
     return bool(wrong) and all(
@@ -66,7 +66,7 @@ def confirmed(first: Outcome, second: Outcome) -> Outcome:
     notes = [*second.notes, *(note for note in first.notes if note.id == _NOTE)]
     if once:
         lines = "; ".join(map(sentence, once))
-        summary = f"worse than its band in one of two runs, and not in the other: {lines}"
+        summary = f"worse than its band in only one of two runs: {lines}"
         notes.append(redacted(Note(_NOTE, summary)))
     causes = (*first.causes, *second.causes) if accused else second.causes
     outcome = replace(second, results=results, notes=tuple(notes), causes=causes)
@@ -79,7 +79,7 @@ def unconfirmed(outcome: Outcome) -> Outcome:
         replace(each, verdict=Verdict.UNKNOWN) if each.verdict is Verdict.DEGRADED else each
         for each in outcome.results
     )
-    note = Note(_NOTE, "worse than its band, and not measured again: the run was interrupted")
+    note = Note(_NOTE, "worse than its band, but not repeated: the run was interrupted")
     return replace(outcome, results=results, notes=(*outcome.notes, note), causes=())
 
 

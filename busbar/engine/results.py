@@ -21,7 +21,7 @@ from busbar.verdict import Verdict, combined
 RESULTS_FILE = "results.json"
 """Where a check leaves its outcome in ReFrame's stage directory."""
 DIGEST = "outcome_digest"
-"""The variable of a check that tells its own file from that of another test or run."""
+"""The check's variable that distinguishes its file from those of other tests or runs."""
 
 
 def digest_of(file: Path) -> str:

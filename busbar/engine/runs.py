@@ -22,7 +22,7 @@ _MOST_OF_A_TEXT = 1 << 12
 _MOST_SHAPES = 10_000
 _LONGEST = 1024
 _LONG_NUMBER = re.compile(rb"(?:0x[0-9a-f]{5,}|[0-9]{5,})")
-"""A number that tells no code, rank or size: a process id, an address, a time."""
+"""A number without meaning, unlike a code, rank or size: a process ID, an address, a time."""
 _NUMBER = re.compile(rb"(?:0x[0-9a-f]+|[0-9]+)")
 _MOST_SKIPPED = 64
 _MIN_WORN = 64
@@ -48,7 +48,7 @@ class Shapes:
         """Matches lines that are worn, each with its end."""
 
     def is_worn(self, line: bytes) -> bool:
-        """Return whether so many messages like a line were read that it can be left out."""
+        """Return whether enough similar messages were read that a line can be dropped."""
         if self._nlines < _FREE_LINES:
             return False
         line = line[:_LONGEST]

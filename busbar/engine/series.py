@@ -20,9 +20,9 @@ from busbar.site.model import Site
 
 
 def series_of(run: Run, reading: Reading) -> SeriesKey | None:
-    """Return the series of a reading; None if it is judged by a copy of its own run.
+    """Return the series of a reading; None if it is judged by a copy in the same run.
 
-    What is not known of the run is empty, 0 or None.
+    Unknown properties are empty, 0 or None.
     """
     if run.site is None or run.copies is not None or reading.kind == "algbw":
         return None

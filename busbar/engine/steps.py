@@ -29,7 +29,7 @@ class _Step:
         self.name = name
         """Empty if it is a benchmark, or what comes with one."""
         self.is_program = False
-        """Whether it is another program for certain; else it is one only if it failed."""
+        """Whether it certainly is a different program; otherwise it is one only if it failed."""
         self.first = 0
         """The number of its first line; 0 without one."""
         self._collector: Collector | None = None
@@ -53,7 +53,7 @@ class _Stream:
         self._steps, self._name = steps, name
         self._owners = Owners()
         self._own: _Step | None = steps.begin(name)
-        """The benchmarks, which the collector tells apart."""
+        """The benchmarks, which the collector distinguishes."""
         self._other: _Step | None = None
         self._last = self._own
 

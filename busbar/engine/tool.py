@@ -35,7 +35,7 @@ class Feature(NamedTuple):
     """What a check can require of an environment or a partition."""
 
     need: str
-    """What somebody who lacks it needs."""
+    """What a user needs to get it."""
     meaning: str
     provider: str
     how: str
@@ -156,7 +156,7 @@ class Tool:
     contradictions: Callable[[JobOutput, str | None, int | None], Iterable[Contradiction]] = (
         _nothing
     )
-    """Where an output of so many ranks does not agree with itself, or with the collective."""
+    """Contradictions in an output for this number of ranks, or with its collective."""
     derived: Callable[[Run, Sequence[Reading]], list[Reading]] = _nothing
     """Readings that follow from those that it printed."""
     of_launch: Callable[[BenchLaunch, LaunchOutput], list[Reading]] = _nothing

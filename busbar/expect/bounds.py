@@ -123,7 +123,7 @@ def bound(node: NodeType, classes: dict[str, LinkClass], shape: Shape) -> Bound:
 
 def _least(terms: list[tuple[float, str]]) -> Bound:
     if not terms:
-        raise BusbarError("a collective needs two ranks or more", hint="increase the ranks")
+        raise BusbarError("a collective needs at least two ranks", hint="increase the ranks")
     least = min(value for value, _ in terms)
     path = tuple(
         f"{text}: busbw <= {value:.4g} GB/s{' (binds)' if value == least else ''}"
@@ -147,7 +147,7 @@ def inside_bound(node: NodeType, classes: dict[str, LinkClass], run: Shape) -> f
     inside = _inside(node, tuple(classes.items()), run.per_node)
     value = _inside_bus(inside, run.collective, run.algo, run.per_node)
     if run.nodes > 1 and run.algo != RING:
-        # Each node does its share of the work at the rate of its own links.
+        # Each node does its share of the work at its own link rate.
         value *= factor(run.collective, run.ranks) / factor(run.collective, run.per_node)
     return value
 

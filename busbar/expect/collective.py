@@ -136,7 +136,7 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
     band = best.band
     if band is None:
         path = (*path, f"band of {best.algo}")
-    outside = best.outside or question.communicators > 1  # nobody published such runs
+    outside = best.outside or question.communicators > 1  # no such runs have been published
     proof: Proof = proven(site, setting.gpus, band) if band and not outside else "none"
     if band is None and not outside and site.proof != "none":
         proof = "replay"  # by a reference of the site, or a reading behind the model
@@ -282,7 +282,7 @@ def _staging(setting: _Setting) -> Iterator[str]:
     if setting.shape.nodes > 1 and (several := setting.shape.communicators) > 1:
         yield f"one of {several} communicators on each node, which have equal shares of the NICs"
     if setting.shape.nodes > 1 and not all(nic.gpudirect for nic in setting.node.nics):
-        yield "staged through host memory: the NICs do not read GPU memory"
+        yield "staged through host memory: the NICs cannot access GPU memory"
     if _fewer_nics(setting) > 1:
         yield "the band begins with fewer NICs: add near_gpus to nics"
 
@@ -324,7 +324,7 @@ def ranks_per_node(gpus: Gpus, question: Question, where: str) -> int:
         raise BusbarError(
             f"{ranks} ranks cannot be distributed evenly over {nodes} nodes",
             where=where,
-            hint="give a multiple of the number of nodes",
+            hint="use a multiple of the number of nodes",
         )
     return ranks // nodes
 

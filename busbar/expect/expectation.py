@@ -60,7 +60,7 @@ class Expectation:
 
     @classmethod
     def at_least(cls, low: float, limit: float, **more: Any) -> Expectation:
-        """Return a floor for readings of which no band is known; ``more``: path, sources, size."""
+        """Return a floor for readings without a known band; ``more``: path, sources, size."""
         return cls(limit, low, low, limit, floor=True, **more)
 
 

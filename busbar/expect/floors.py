@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""Expectations where few readings are known, or none: a floor that shows which way the data took.
+"""Expectations with few or no known readings: a floor that reveals the data path.
 
-The sources of such an expectation say where its floor comes from, so that nobody takes it for a
-measured band.
+The sources of such an expectation state the origin of its floor, to distinguish it from a measured
+band.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _host_floor(site: Site, question: Question, limit: float) -> tuple[float, st
 
 
 def memory_copy(model: str, memory_gb_per_s: float, nbytes: int) -> Expectation:
-    """GB/s copied within the memory of one GPU; a floor for a GPU of which no reading is known.
+    """GB/s copied within the memory of one GPU; a floor for GPUs without known readings.
 
     The GPU states what its memory carries: two transfers a clock cycle over its width. A copy
     reads and writes, so its rate is at most half of that. The output cannot lower the rate of a

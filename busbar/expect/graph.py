@@ -95,7 +95,7 @@ class Graph:
 
 
 def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Path | None:
-    """Return the direct links of two GPUs, else the path that carries most; None without a path.
+    """Return the direct links of two GPUs, or the widest path; None without a path.
 
     A path carries the rate of its narrowest link, times ``hop_share`` for each forwarding GPU.
     Among equals the shortest is chosen, then the first by name.

@@ -133,7 +133,7 @@ class Way:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes of which each needs measurements for the band to be known."""
+        """The classes that all need measurements for the band to be known."""
         where = next(name for most, name in _NODES if self.nodes <= most)
         size = next(name for most, name in _SIZES if self.nbytes <= most)
         found = [f"{where}, {size}", f"{where}, {self.kind}"]
@@ -188,7 +188,7 @@ class Fit:
     readings: int
 
     def variance(self, way: Way) -> float:
-        """Return the variance of the logarithm of a reading on a machine that nobody measured."""
+        """Return the variance of a reading's logarithm on a machine that was never measured."""
         slopes = slopes_of(way, self.numbers)
         least = total = (self.noise * scatter(slopes)) ** 2
         for name, slope in slopes.items():
@@ -315,7 +315,7 @@ def ways(
 
 _FEW_NODES = 3
 _NVLS_RANKS = 4
-"""NCCL reduces in the switch from so many GPUs on."""
+"""Minimum number of GPUs for which NCCL reduces in the switch."""
 
 
 def _algorithms(gpus: Gpus, run: Shape) -> list[str]:

@@ -54,7 +54,7 @@ def pairs_limit(
 
 
 def to_host(gpus: Gpus, classes: dict[str, LinkClass], index: int | None) -> Path:
-    """Return the path from a GPU to its host. Raises ``NoExpectation`` if the site has none."""
+    """Return the path from a GPU to its host. Raises ``NoExpectation`` if it is unknown."""
     if gpus.host_link is None or index is None:
         raise NoExpectation("the site does not state the links between GPUs and host")
     link = gpus.host_link

@@ -179,9 +179,9 @@ class _Transport:
         return (*text, f"{self.engine_name}: {self.engine.source}") if self.engine else text
 
     def band(self, site: Site, question: Question, where: str) -> Transfer:
-        """Return the band that fits; raise ``NoExpectation`` with the reason if there is none."""
+        """Return the matching band, or raise ``NoExpectation`` with the reason."""
         environment = question.settings(site)
-        # A NIC reads host memory as fast as that of a GPU at least, but nobody measured it so.
+        # A NIC reads host memory at least as fast as GPU memory, but this was never measured.
         beside = "D D" if question.nodes > 1 and question.buffers == "H H" else ""
         place = None
         if question.nodes == 1 and question.src is not None and question.dst is not None:
@@ -211,8 +211,8 @@ class _Transport:
         if by_switches:
             # openucx/ucx pull requests 10206 and 10285
             reason = (
-                "no reading of MPI over NVLink between nodes is known; UCX takes the network"
-                " unless UCX_CUDA_IPC_ENABLE_MNNVL is set and the memory is made for it"
+                "no reading of MPI over NVLink between nodes is known; UCX uses the network"
+                " unless UCX_CUDA_IPC_ENABLE_MNNVL is set and the memory supports it"
             )
         elif not fitting:
             engine = f" by engine {self.engine_name}" if self.engine_name else ""
@@ -238,8 +238,8 @@ def _gpus(site: Site, partition: str | None) -> Gpus:
     node = site.node_type(partition)
     if node.gpus is None:
         raise NoExpectation(
-            "the site does not describe this machine's links; compare the reading with a copy"
-            " measured in the same run",
+            "the site does not describe this machine's links; compare the "
+            "reading with a copy measured in the same run",
             where=f"site {site.name}",
         )
     return node.gpus

@@ -14,7 +14,7 @@ from busbar.site.model import Proof, Site
 from busbar.terminal import Terminal
 from busbar.units import format_bytes
 
-_OUTSIDE = "outside-known-range: no such run was measured; a reading below the band is unjudged"
+_OUTSIDE = "outside-known-range: never measured; a reading below the band is unjudged"
 _NUMBERS = ("limit", "low", "typical", "high")
 
 

@@ -185,7 +185,7 @@ def _waived(slow: Judged) -> Note:
     return Note(
         "slow-at-one-size",
         f"{slow.reading.value:.4g} at {format_bytes(slow.reading.nbytes)} is worse than its band"
-        f" ({slow.bound:.4g}); at one size of many this is taken for noise",
+        f" ({slow.bound:.4g}); at one size of many this is noise",
     )
 
 
@@ -236,7 +236,7 @@ def _operation(facts: JobOutput, ranks: int | None) -> tuple[str | None, list[No
         lines = (row,) if named[1] is None else (named[1], row)
         summary = f"the output is called {named[0]}, its columns are those of {choice}"
         return inferred, [Note("mislabelled-collective", summary, lines)]
-    return inferred, [Note("collective-inferred", f"the columns are those of {choice}", (row,))]
+    return inferred, [Note("collective-inferred", f"the columns belong to {choice}", (row,))]
 
 
 def _measured(facts: JobOutput) -> Verdict:

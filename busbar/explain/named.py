@@ -58,7 +58,7 @@ def interface(facts: JobOutput, lines: Iterable[Evidence]) -> Named:
         for network, kind in _NETWORKS:
             if found := network.search(line.text):
                 return Named(f"{found['address']} is an address of {kind}", (line,))
-    return next((Named(f"the interface taken is {w}", (line,)) for _, w, line in taken), Named())
+    return next((Named(f"the interface in use is {w}", (line,)) for _, w, line in taken), Named())
 
 
 # ---- the two ends of a connection

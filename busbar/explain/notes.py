@@ -79,7 +79,7 @@ def _outside(context: Context) -> Note | None:
     if not guessed:
         return None
     least = min(guessed, key=lambda each: each.share)
-    summary = f"no such run was measured, so the model is beyond its data: {least.described}"
+    summary = f"no such run has been measured, so the model extrapolates: {least.described}"
     lines = (least.reading.evidence,) if least.reading.evidence else ()
     return Note("outside-known-range", summary, lines)
 
@@ -97,14 +97,14 @@ def _not_read(context: Context) -> Iterator[Note]:
         summary = f"only the first {MOST_RUNS} runs of the file were read"
         yield Note("runs-dropped", summary, (line,))
     for file, reason in facts.damage.items():
-        yield Note("input-damaged", f"{file} was read as far as it goes: {reason}")
+        yield Note("input-damaged", f"{file} was read up to the damage: {reason}")
 
 
 @note("preloaded")
 def _preloaded(context: Context) -> Note | None:
     for rank, line in context.facts.events_of(Rank):
         if rank.preloaded:
-            summary = f"rank {rank.rank} loads {rank.preloaded} before its own libraries"
+            summary = f"rank {rank.rank} preloads {rank.preloaded}"
             return Note("preloaded", summary, (line,))
     return None
 

@@ -30,7 +30,7 @@ _MOST_ROWS = 16
 _MOST_HOSTS = 4
 _WITHOUT_CAUSE = {
     Verdict.PASS: "no reading is below its band",
-    Verdict.UNJUDGED: "no band is known for what was measured",
+    Verdict.UNJUDGED: "no band is known for these measurements",
 }
 _LONG_LINE = 240
 """Longer evidence is shown around the words that it is shown for."""
@@ -104,7 +104,7 @@ def _sentence(explanation: Explanation) -> str:
 def _pair(
     explanation: Explanation, bad: Sequence[Judged], reading: Reading, why: list[str]
 ) -> tuple[str, list[str]]:
-    """Return the rank or GPU that all slow pairs share, else the pair; and why, without it."""
+    """Return the rank or GPU that all slow pairs share, or the pair; and the reason without it."""
     slow, every = (
         [
             (each.source, each.target or 0)
@@ -133,7 +133,7 @@ def _what_failed(cause: Cause) -> str:
 
 
 def _what_ran(explanation: Explanation) -> str:
-    """Return tool, versions, test, ranks, nodes and site, as far as they are known."""
+    """Return tool, versions, test, ranks, nodes and site, if known."""
     words = list(explanation.libraries)
     if explanation.tool != UNKNOWN_TOOL:
         words.insert(0, f"{explanation.tool} {explanation.version or ''}".strip())
@@ -155,7 +155,7 @@ def _next_step(explanation: Explanation) -> str:
     if explanation.causes:
         return explanation.causes[0].remedy
     if explanation.readings and not explanation.site:
-        return "name the machine with --site, for bands to judge by; busbar site list prints them"
+        return "pass the machine with --site to apply its bands; busbar site list prints the sites"
     return ""
 
 

@@ -23,7 +23,7 @@ from busbar.verdict import Verdict
 
 
 class Explains(StrEnum):
-    """The kind of bad run that a finding without an effect of its own explains."""
+    """The kind of bad run that a finding without its own effect explains."""
 
     SLOW = "slow"
     FAILURE = "failure"

@@ -45,7 +45,7 @@ def timeout(context: Context) -> Iterator[Finding]:
     silent = [rank for rank in ranks if rank not in present]
     texts = (each["text"].strip() for each in facts.seen("timeout"))
     in_kernel = next((text for text in texts if "DeepEP" in text), "")
-    summary = in_kernel or waited(facts) or "the run was ended at its time limit"
+    summary = in_kernel or waited(facts) or "the run reached its time limit"
     summary += f"; rank {', '.join(map(str, silent))} printed nothing" if silent else ""
     effect = Verdict.UNKNOWN if context.starving else Verdict.FAILED
     by_status = status if status and status.code == _TIMEOUT_STATUS else None
@@ -122,7 +122,7 @@ _ENDED_BY_OTHERS = re.compile(
     r"\b(?:Terminat\w+|Killed|SIGTERM|SIGKILL|Job step aborted|Unable to create step)\b"
     r"|(?i:signal:? ?\(?|code:? ?-?|status[=:]? ?)(?:9|15|130|137|143)\b"
 )
-"""How the end of a process is told that the scheduler or a user ended."""
+"""Messages about processes that were ended by the scheduler or a user."""
 _FAULTS = ("died.oom", "died.node", "died.ras")
 """What no cancellation brings about: a job that is queued again can fail after it."""
 
@@ -244,7 +244,7 @@ def _requested_size(context: Context) -> int | None:
 # ---- odd figures
 @cause("invalid-reading")
 def no_number(context: Context) -> Iterator[Finding]:
-    """Readings are no rates, no memory is as fast, or the output contradicts itself."""
+    """Readings are not rates, exceed any memory rate, or contradict each other."""
     measured = [] if is_alone(context.facts, context.ranks) else context.facts.readings
     odd = [r for r in measured if r.evidence and _impossible(r)]
     odd += _without_traffic(measured)

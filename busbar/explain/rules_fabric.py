@@ -78,7 +78,7 @@ def provider_of(context: Context) -> str | None:
 
 
 def _connections(facts: JobOutput, ways: Collection[str]) -> int:
-    """Count the connections by such ways, of which each end can print a line."""
+    """Count the connections over such transports; each end may print a line."""
     return len({path.connection for path in facts.paths if path.way in ways})
 
 
@@ -247,7 +247,7 @@ def plugin(context: Context) -> Finding | None:
     if missing := facts.first("nccl.no-plugin") or facts.first("nccl.plugin-failed"):
         return degraded("NCCL found no network plugin", missing)
     if whole := _complete(context):
-        return degraded("the log is complete and has no line of NET/OFI", whole, certain=False)
+        return degraded("the log is complete but has no NET/OFI line", whole, certain=False)
     return None
 
 
@@ -259,7 +259,7 @@ def tree_stalled(context: Context) -> Finding | None:
     over_plugin = any("Libfabric" in way for way in facts.transports)
     if facts.readings or _complete(context) or [*connected] != ["rings"] or not over_plugin:
         return None
-    summary = "all rings are connected, and no rank has connected its trees"
+    summary = "all rings are connected, but no rank has connected its trees"
     return finding(summary, connected["rings"], certain=False, explains=Explains.FAILURE)
 
 
@@ -282,7 +282,7 @@ def topology_file(context: Context) -> Finding | None:
     whole = _complete(context)
     started = facts.first("ofi.init") or facts.first("ofi.provider")
     if whole and started and across_nodes(context):
-        summary = f"the log is complete and does not name {needed}"
+        summary = f"the log is complete but does not name {needed}"
         return degraded(summary, started, whole, certain=False)
     return None
 
@@ -297,5 +297,5 @@ def aws_options(context: Context) -> Finding | None:
         return None
     if facts.first("ofi.aws-options"):
         return None
-    summary = "the log is complete and the plugin does not set the options for AWS"
+    summary = "the log is complete, but the plugin does not set the AWS options"
     return degraded(summary, started, whole, certain=False)

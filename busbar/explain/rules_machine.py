@@ -120,7 +120,7 @@ def cpu_affinity(context: Context) -> Finding | None:
         summary = f"{ignored.name} is {ignored.value}: NCCL binds its threads only by the GPU"
         return finding(summary, ignored, certain=False)
     if single and facts.tool in _THREADED:
-        summary = "a rank and its helper threads have one CPU"
+        summary = "a rank and its helper threads share one CPU"
         return finding(summary, *single[0][:2], certain=False)
     return None
 

@@ -129,14 +129,14 @@ def tcp_fallback(context: Context) -> Finding | None:
         several = (context.ranks or 1) > 1 or facts.readings
         known = several or any(each.scope for each in facts.endpoints)
         name = degraded if known else finding  # a program of its own can have its peer elsewhere
-        return name(f"ranks of one node talk over TCP{words_of(tls)}", inside[0], tls)
+        return name(f"ranks on one node communicate over TCP{words_of(tls)}", inside[0], tls)
     if fabric and fabric.provider in ("tcp", "sockets"):
         return None
     if across and fabric:
-        summary = f"nodes talk over TCP, the site's fabric is {fabric.provider}"
+        summary = f"nodes communicate over TCP, but the site's fabric is {fabric.provider}"
         return degraded(summary, across[0], tls)
     if across:
-        return finding("nodes talk over TCP", across[0], tls, certain=False)
+        return finding("nodes communicate over TCP", across[0], tls, certain=False)
     if not facts.endpoints and tls and _tls_is_tcp(tls.value):
         return finding(f"UCX_TLS is {tls.value}", tls, certain=False)
     return None
@@ -248,7 +248,7 @@ def mpich_gpu_off(context: Context) -> Finding | None:
         effect = Verdict.FAILED if crashed else Verdict.PASS
         return failure("GPU support of MPICH is off", shown, crashed, effect=effect)
     if not shown and crashed and context.on_gpu:
-        return failure("MPICH touched a GPU buffer on the CPU", crashed, certain=False)
+        return failure("MPICH accessed a GPU buffer from the CPU", crashed, certain=False)
     return None
 
 
@@ -259,7 +259,7 @@ def singletons(context: Context) -> Finding | None:
     greeted = facts.seen("greeting")
     greeters = sum(1 if each["pid"] else each.count for each in greeted)
     if greeters > 1 and not facts.tool:
-        return failure(f"{greeters} programs say that they are alone", *greeted[:3])
+        return failure(f"{greeters} programs report that they run alone", *greeted[:3])
     several, nccl = len(facts.launches) > 1, facts.tool == "nccl-tests"
     lone = several and nccl and {d.rank for d in facts.devices.values()} == {0}
     # Two programs print their headers before either has a row.

@@ -19,9 +19,9 @@ from busbar.parse.tables import beside
 from busbar.words import counted
 
 _MOST_SILENT = 8
-"""One in so many of the ranks that waited can be silent: an excerpt lacks most ranks."""
+"""At most one in this many waiting ranks may be silent: an excerpt lacks most ranks."""
 _OF_A_NODE = 7
-"""Where nothing tells the number of ranks, so many that waited are no excerpt."""
+"""With an unknown number of ranks, this many waiting ranks are not an excerpt."""
 _PYTHON_ERROR = re.compile(r"[\w.]*(?:Error|Exception): ")
 _TRACEBACK = 20
 """Lines of a short traceback."""
@@ -58,9 +58,9 @@ def raised(context: Context) -> Finding | None:
         return None
     place, end = context.place(own.evidence), context.place(follows[0].evidence)
     if not waits and place.rank is None and not place.host:
-        return None  # nothing tells it from what the network brought about
+        return None  # cannot be distinguished from a network failure
     at, until = (f" at {each.time[-8:]}" if each.time else "" for each in (place, end))
-    how = f"raised {own['text']}" if "text" in own.fields else f"died of signal {own['number']}"
+    how = f"raised {own['text']}" if "text" in own.fields else f"got signal {own['number']}"
     summary = f"{place.words or 'a rank'} {how.strip()}{at}"
     if waits:
         ended = {each["rank"] for each in facts.seen("torch.watchdog")}
@@ -85,7 +85,7 @@ def _before(context: Context, file: str, rank: int | None) -> dict[str, Any]:
 
 
 def went_on(facts: JobOutput) -> list[Evidence]:
-    """Return the lines of errors of which Python says that it ignores them."""
+    """Return the lines of errors that Python reports as ignored."""
     lines = [seen.evidence for seen in facts.seen("died.message")]
     found = []
     for seen in facts.seen("error-ignored"):

@@ -49,7 +49,7 @@ def _model_number(model: str) -> str:
 
 
 def unjudged(context: Context) -> Iterator[Finding]:
-    """What a reading tells without any band: NCCL's own estimate of the links, and physics."""
+    """Judge a reading without a band: by NCCL's own estimate of the links, and by physics."""
     facts = context.facts
     rates = [
         r

@@ -81,7 +81,7 @@ class Others:
         """
         if self.nvidia and (self.facts.smi is None or self.after is None):
             why = self.facts.smi_problem or "nvidia-smi failed"
-            return f"it is not known whether others use the GPUs: {why}"
+            return f"unknown whether others use the GPUs: {why}"
         return "; ".join(filter(None, (self._cpus(buffers), *self._gpus())))
 
     def _cpus(self, buffers: str) -> str:
@@ -140,7 +140,7 @@ def plan(facts: Facts, chosen: Sequence[int]) -> Plan:
         left_out = []
         devices = []
         for index, gpu in enumerate(facts.smi.gpus):
-            why = "the driver has lost it" if gpu.lost else "MIG divides it" if gpu.mig else ""
+            why = "the driver lost the GPU" if gpu.lost else "MIG divides it" if gpu.mig else ""
             if why:
                 left_out.append(unknown("host_copy", why, f"gpu{index}"))
             elif not chosen or index in chosen:
@@ -218,7 +218,7 @@ def _better(
         if not each.is_slow:
             found.append(each)
         elif other is None:
-            note = "below its band once, and not measured again"
+            note = "below its band once, but not measured again"
             finding = replace(each.finding, verdict=Verdict.UNKNOWN, note=note)
             found.append(replace(each, finding=finding))
         else:
@@ -227,7 +227,7 @@ def _better(
 
 
 def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[GateFinding]]:
-    """Return the readings, and a finding for each link of which there is none."""
+    """Return the readings, and a finding for each link without a reading."""
     lock = os.memfd_create("busbar-gate")
     tasks: list[tuple[Task[CopyReading], list[tuple[int, int | None]]]] = []
     for device in todo.devices:
@@ -265,7 +265,7 @@ def judge_copy(reading: CopyReading, node: NodeKind | None, found: int) -> GateF
         return replace(finding, note="the site does not describe these GPUs")
     note = band.note
     if band.low is not None and not reading.direct:
-        note = "without direct access of the GPUs"
+        note = "without direct access between the GPUs"
     return replace(finding, verdict=band.verdict(rate), band=band.text, note=note)
 
 
@@ -281,7 +281,7 @@ def _band(reading: CopyReading, node: NodeKind | None, found: int) -> CopyBand |
 
 
 def excused(each: CopyJudgement, others: Others) -> CopyJudgement:
-    """Return the judgement; a slow reading is ``unknown`` if anybody else uses the node."""
+    """Return the judgement; a slow reading is ``unknown`` if others use the node."""
     why = others.slowed(each.reading.buffers) if each.is_slow else ""
     if not why:
         return each

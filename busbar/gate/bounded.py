@@ -74,7 +74,7 @@ class Task(Generic[T]):
             while piece := os.read(self.reader, _CHUNK):
                 self._buffer += piece
                 if len(self._buffer) > _MOST_BYTES:
-                    self.stop("reported too much")
+                    self.stop("printed too much")
                     return
                 self._take()
             self._close()
@@ -119,7 +119,7 @@ class Task(Generic[T]):
                 code = os.waitstatus_to_exitcode(status)
                 if code < 0:
                     return f"ended by signal {-code}"
-                return f"ended with status {code}" if code else ""
+                return f"exited with status {code}" if code else ""
             time.sleep(0.002)
         self.stop("")
         return "does not end"
@@ -189,7 +189,7 @@ def output_of(task: Task[Output]) -> tuple[str, str]:
     done = task.outcome.values[0]
     if done.status:
         lines = (done.errors or done.text).strip().splitlines()
-        return "", f"ended with status {done.status}{f': {lines[0]}' if lines else ''}"
+        return "", f"exited with status {done.status}{f': {lines[0]}' if lines else ''}"
     return done.text, "" if done.text else "printed nothing"
 
 

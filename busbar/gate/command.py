@@ -56,7 +56,7 @@ def _seconds(text: str) -> float:
     return value
 
 
-_DEADLINE = "seconds until the gate reports what it knows"
+_DEADLINE = "seconds after which the gate reports what it has"
 OPTIONS = (
     *starmap(option, json.loads(get_data(__name__, "options.json") or "").items()),
     option("--deadline S", _DEADLINE, type=_seconds, default=45),
@@ -74,7 +74,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the gate without the rest of Busbar."""
     _, text = described(run_gate)
     parser = Parser(prog="busbar-gate", description=text)
-    site = "what busbar gate compile wrote (default: judge nothing by a site)"
+    site = "site file written by busbar gate compile (default: no site)"
     for each in (option("--site FILE", site), *OPTIONS):
         each(parser)
     try:
@@ -161,8 +161,8 @@ def _act(args: argparse.Namespace, result: GateDocument, slurm: SlurmContext) ->
         return
     if (args.drain or args.recheck) and slurm.in_prolog:
         _complain(
-            "--drain and --recheck do nothing in a prolog or epilog, whose exit status drains the"
-            " node"
+            "--drain and --recheck have no effect in a prolog or epilog: its "
+            "exit status drains the node"
         )
         return
     if args.drain and args.memory and not slurm.in_job:

@@ -29,7 +29,7 @@ _BLOCK = 1_048_573
 """Prime, so that data in a wrong place is not the same as that in the right one."""
 _FREE_TIMES = 3
 """How much of its memory a GPU must have free, in copies: others may need the rest soon."""
-_IN_USE = "its memory is in use by others"
+_IN_USE = "other programs use its memory"
 _TIMES = 2
 """How often a reading is taken; the better one counts."""
 

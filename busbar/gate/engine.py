@@ -61,7 +61,7 @@ class GpuEngine(ABC):
         try:
             function = getattr(self._library, name)
         except AttributeError:
-            raise EngineError(f"{name} is not in the library") from None
+            raise EngineError(f"the library lacks {name}") from None
         return int(function(*arguments))
 
     def _call(self, name: str, *arguments: Any) -> None:

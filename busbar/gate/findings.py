@@ -36,7 +36,7 @@ class GateFinding:
     action: GateAction | None = None
     severity: GateSeverity | None = None
     mode: GateMode | None = None
-    """If the site gives this part one of its own."""
+    """The part's own action, if the site defines one."""
     silent: bool = False
     """Whether a driver or file system gave no answer; it has failed if that goes on."""
 
@@ -185,7 +185,7 @@ def concluded(
 
 
 MOST_BYTES = 255
-"""Slurm's database keeps so many bytes of a reason (slurmdbd, table of events: tinytext)."""
+"""Maximum bytes of a reason in Slurm's database (slurmdbd, event table: tinytext)."""
 _MOST_VALUE, _MOST_BAND = 110, 50
 _PREFIX = "[node_problem] "
 _MARK = " (busbar)"

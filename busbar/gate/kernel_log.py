@@ -106,7 +106,7 @@ class KernelLog:
 def read(root: Path) -> KernelLog:
     """Read `dev/kmsg` or, without it, ``dmesg``; raise ``RuntimeError`` without both.
 
-    Errors of devices that are not in `sys` of ``root`` are no errors of this node.
+    Errors of devices that are not in `sys` of ``root`` do not belong to this node.
     """
     log = _read(root / "dev/kmsg")
     devices = root / "sys/bus/pci/devices"

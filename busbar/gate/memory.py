@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the gate remembers of its node from one look to the next, in a file of its user.
+"""What the gate remembers about its node between looks, in a file of its user.
 
 A driver that does not answer is no proof in one look: a busy node can be slow. After
 ``_SILENT_LOOKS`` looks without an answer it is. A port that fails now and then is healthy in most
@@ -26,7 +26,7 @@ SCHEMA = "busbar-gate-memory/1"
 _MOST_BYTES = 2**20
 _MOST_ERRORS = 200
 _SILENT_LOOKS = 3
-"""After so many looks without an answer, a driver or a file system has failed."""
+"""Looks without an answer after which a driver or a file system has failed."""
 _SCARCE = 0.02
 """Share of the memory below which programs may fail for want of it."""
 _FLAPS, _FLAPS_S = 3, 3600.0
@@ -58,7 +58,7 @@ class GateMemory:
     downs: dict[str, int] = field(default_factory=dict)
     """How often each port was down, as its counter had it."""
     refused: str = ""
-    """Why a prolog or epilog took the node out of service; Slurm has not been told yet."""
+    """Why a prolog or epilog took the node out of service; not yet reported to Slurm."""
 
     def whole(self, log: KernelLog, uptime_s: float) -> LogLook:
         """Return the log with what earlier looks have read of it."""

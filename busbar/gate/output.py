@@ -56,15 +56,15 @@ def _sentence(result: GateDocument) -> str:
             + f", not {row.band}" * bool(row.band)
             for row in faults
         ]
-        ending = "; the site only observes this: it may take jobs"
+        ending = "; the site only observes this: the node stays in service"
         if result.reason:
-            ending = "" if result.drain else "; a dry run drains nothing: it may take jobs"
+            ending = "" if result.drain else ("; a dry run drains nothing")
         return "; ".join(parts[:_MOST_FAULTS]) + _more(parts) + ending
     doubtful = [row for row in result.checks if row.verdict is Verdict.UNKNOWN]
     open_ = [*result.problems, *(f"{row.check}: {row.note}" for row in doubtful)]
     if open_:
-        return f"nothing is certain against it; {open_[0]}" + _more(open_, 1)
-    return "nothing speaks against it, it may take jobs"
+        return f"no certain fault was found; {open_[0]}" + _more(open_, 1)
+    return "no fault was found, it is fit for jobs"
 
 
 def _next(result: GateDocument) -> str:
@@ -72,13 +72,13 @@ def _next(result: GateDocument) -> str:
     if result.problems:
         return f"{result.problems[0]}; then run busbar gate again"
     if not result.site:
-        return "busbar site list, then busbar gate --site NAME: it judges more"
+        return "busbar site list, then busbar gate --site NAME, which checks more"
     again = f"then run busbar gate --site {result.site} again"
     if faults := [row for row in result.checks if row.is_fault]:
         first = gravest(faults)
         return f"{f'{first.check} {first.where}'.strip()}: {first.remedy}; {again}"
     open_ = [row.check for row in result.checks if row.verdict is Verdict.UNKNOWN]
-    return f"nothing to repair; the line of {open_[0]} says why it is unknown" if open_ else ""
+    return f"nothing to repair; the line for {open_[0]} gives the reason" if open_ else ""
 
 
 def _more(parts: Sequence[str], shown: int = _MOST_FAULTS) -> str:

@@ -58,7 +58,7 @@ def _counted(ports: Sequence[PortState], node: NodeKind) -> GateFinding:
     wanted = sum(nic.count for nic in node.ports)
     value, band = f"{active} active RDMA ports", f"{wanted} ports"
     if active >= wanted:
-        note = "other names than in site.yaml"
+        note = "names differ from site.yaml"
         return GateFinding("nic_state", Verdict.PASS, value=value, band=band, note=note)
     note = f"/sys has no port or interface {node.ports[0].name}; correct nics in site.yaml"
     return GateFinding("nic_state", Verdict.UNKNOWN, value=value, band=band, note=note)

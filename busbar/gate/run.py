@@ -58,10 +58,9 @@ Emit = Callable[[Seen], None]
 
 
 def run(options: GateOptions) -> GateDocument:
-    """Check the node within the deadline. What was found until then counts.
+    """Check the node within the deadline. Findings up to the deadline count.
 
-    All work is done in a child process, so that nothing that hangs or crashes takes the gate
-    with it.
+    All work is done in a child process, so that the gate survives hangs and crashes.
     """
     at, start = time.time(), time.monotonic()
     seconds = max(options.deadline_s - _RESERVE_S, 0.1)

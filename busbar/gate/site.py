@@ -168,9 +168,7 @@ class Xid:
     action: str
 
 
-UNKNOWN_XID = Xid(
-    "unknown", "not in the catalog that Busbar has", "look it up in NVIDIA's Xid catalog"
-)
+UNKNOWN_XID = Xid("unknown", "not in Busbar's catalog", "look it up in NVIDIA's Xid catalog")
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,7 @@ class GateSite:
 def read(path: Path) -> GateSite:
     """Read what ``busbar gate compile`` wrote; raise ``BusbarError`` for anything else."""
     hint = "write it with busbar gate compile --site NAME"
-    damaged = value_error("is no compiled site ({kind}: {})", path, hint, DAMAGED)
+    damaged = value_error("is not a compiled site ({kind}: {})", path, hint, DAMAGED)
     with file_error("cannot be read", path, hint), damaged:
         raw = json.loads(read_text(path, _MOST_BYTES))
         if raw.pop("schema") != SCHEMA:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What Slurm tells the gate by variables, and how a node is drained and resumed.
+"""Slurm's variables for the gate, and how a node is drained and resumed.
 
 A prolog or epilog must not run Slurm's commands: slurmctld waits for it (Slurm, "Prolog and Epilog
 Guide"). There, the exit status drains the node.
@@ -39,7 +39,7 @@ class SlurmContext:
     context: str = ""
     """``prolog_slurmd``, ``epilog_slurmd``...; empty elsewhere."""
     healthy: bool | None = None
-    """What Slurm told a HealthCheckProgram (26.05 and later); None if it did not."""
+    """The node state that Slurm passes to a HealthCheckProgram (26.05 and later), or None."""
 
     @property
     def in_prolog(self) -> bool:
@@ -102,7 +102,7 @@ def drain_node(result: GateDocument, slurm: SlurmContext) -> str:
         if not state.is_drained:
             problem = _update(node, "State=DRAIN", f"Reason={result.reason}")
             return f"cannot drain {node}: {problem}" if problem else f"drained {node}"
-    return f"{node} is out of service already; its reason is kept"
+    return f"{node} is already out of service; keeping its reason"
 
 
 def name_reason(node: str, reason: str) -> tuple[str, bool]:

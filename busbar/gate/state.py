@@ -15,7 +15,7 @@ from busbar.parse.machine.nvidia_xml import SmiGpu
 from busbar.verdict import Verdict
 
 _HOUR_S = 3600.0
-_NO_SITE = "the site does not say"
+_NO_SITE = "not in site.yaml"
 _RECOVERIES: dict[str, tuple[GateAction, str]] = {
     "Reset": ("reset_gpu", "reset the GPU"),
     "Reboot": ("reboot", "reboot the node"),
@@ -101,13 +101,13 @@ def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[Gate
     if found == count:
         yield finding
     elif stated.confined and found < count:
-        note = "the cgroup of the job can hide GPUs"
+        note = "the job's cgroup may hide GPUs"
         yield replace(finding, verdict=Verdict.UNKNOWN, note=note)
     elif found < count:
         note = f"{on_bus} are on the PCI bus" if on_bus != found else ""
         yield replace(finding, verdict=Verdict.FAILED, note=note)
     else:
-        note = "more than the site says; correct node type or nodelist in site.yaml"
+        note = "more than in site.yaml; correct its node type or nodelist"
         yield replace(finding, verdict=Verdict.UNKNOWN, note=note)
 
 
@@ -176,7 +176,7 @@ def _link(
         return
     verdict, note = Verdict.PASS, ""
     if width[0] < width[1]:
-        verdict, note = Verdict.DEGRADED, "fewer lanes than GPU and slot have"
+        verdict, note = Verdict.DEGRADED, "fewer lanes than GPU and slot support"
     elif generation[0] < generation[1]:
         verdict, note = Verdict.UNJUDGED, "idle GPUs reduce the speed"
     value, band = f"x{width[0]} gen {generation[0]}", f"x{width[1]} gen {generation[1]}"
@@ -193,7 +193,7 @@ def _of_kernel(facts: Facts) -> Iterator[GateFinding]:
 
 
 def _present(facts: Facts) -> bool:
-    """Whether the node has GPUs, as far as the kernel shows."""
+    """Whether the node has GPUs, according to the kernel."""
     return facts.system is None or bool(facts.system.gpus)
 
 
@@ -208,7 +208,7 @@ def _errors(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
         stated.node is None or stated.node.gpus or _present(facts)
     ):
         kept_s = facts.uptime_s - log.lost_until_s
-        note = f"the kernel log has lost lines; it is whole for the last {_age(kept_s)}"
+        note = f"the kernel log has lost lines; only the last {_age(kept_s)} are complete"
         covers = kept_s >= stated.rules.xid_hours * _HOUR_S
         finding = replace(
             finding, verdict=Verdict.UNJUDGED if covers else Verdict.UNKNOWN, note=note
@@ -242,16 +242,16 @@ def _logged(error: KernelError, age_s: float, stated: Stated, recovery: str | No
         xid = stated.xid(error.code)
         finding = replace(finding, note=xid.meaning, remedy=xid.action)
         if xid.kind != "hardware":
-            note = f"{xid.meaning}: not certainly a fault of the node"
+            note = f"{xid.meaning}: may not be a fault of the node"
             return replace(finding, verdict=Verdict.UNKNOWN, note=note)
     elif error.may_be_a_job:
-        note = f"{error.text}; a program can be the reason"
+        note = f"{error.text}; a program may be the cause"
         return replace(finding, verdict=Verdict.UNKNOWN, note=note)
     if recovery == "None":
         note = f"{finding.note}; the driver requests no recovery"
         return replace(finding, verdict=Verdict.UNKNOWN, note=note)
     if age_s > stated.rules.xid_hours * _HOUR_S:
-        return replace(finding, verdict=Verdict.UNKNOWN, note=f"{finding.note}; older than counts")
+        return replace(finding, verdict=Verdict.UNKNOWN, note=f"{finding.note}; too old to count")
     return finding
 
 
@@ -299,6 +299,6 @@ def _mounts(facts: Facts) -> Iterator[GateFinding]:
 
 def _space(path: str, free: float | None, least: float) -> GateFinding:
     if free is None:
-        return unknown("mount_space", "the file system does not tell its size", path)
+        return unknown("mount_space", "the file system does not report its size", path)
     value, band = f"{free:.3g} % free", f"{least:g} % or more"
     return compared("mount_space", free >= least, path, value, band)

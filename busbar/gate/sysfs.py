@@ -175,7 +175,7 @@ def interfaces(root: Path = Path("/")) -> Iterator[PortState]:
 
 
 def text_in(path: Path) -> str:
-    """Return the content of a file; empty if there is none, or the kernel refuses it."""
+    """Return the content of a file; empty if it is missing or unreadable."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
@@ -228,7 +228,7 @@ def _computes(path: Path, vendor: str) -> bool:
 
 
 def number_in(path: Path) -> int:
-    """Return the number in a file of sysfs; -1 if there is none."""
+    """Return the number in a sysfs file, or -1."""
     try:
         return int(path.read_text(), 0)
     except (OSError, ValueError):

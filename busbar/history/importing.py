@@ -166,8 +166,8 @@ def import_file(store: HistoryStore, path: Path, place: ImportPlace) -> Imported
 
     Raises ``BusbarError`` for a file that is not of a known kind, or has an error.
     """
-    hint = "docs/history.md lists the formats; nothing of this file was imported"
-    unread = file_error("cannot be read", path, "name a text file")
+    hint = "docs/history.md lists the formats; nothing was imported from this file"
+    unread = file_error("cannot be read", path, "pass a text file")
     with unread, value_error("cannot be imported: {}", path, hint):
         kind, source, records = _parsed(path, place)
         if source.startswith((SESSION, _OUTPUT)) and store.has(source):

@@ -197,7 +197,7 @@ class HistoryStore:
                     raise BusbarError(
                         f"has more than {_MOST_READINGS} readings of this time",
                         where=str(self.path),
-                        hint="name a later time with --since",
+                        hint="pass a later time with --since",
                     )
         return np.concatenate(parts)
 
@@ -364,9 +364,9 @@ def _copied(path: Path) -> sqlite3.Connection:
 def _refuse_other_version(path: Path, version: int) -> None:
     if version != _VERSION:
         raise BusbarError(
-            f"is a history of version {version}, this Busbar reads {_VERSION}",
+            f"has history version {version}, but this Busbar reads {_VERSION}",
             where=str(path),
-            hint="use the Busbar that wrote it, or another directory in BUSBAR_HISTORY",
+            hint="use the Busbar version that wrote it, or another directory in BUSBAR_HISTORY",
         )
 
 
@@ -384,9 +384,9 @@ def _refusal(path: Path, error: Exception) -> BusbarError:
         what = "a malformed name in the database"
     hint = "put the history on a local disk of one host: BUSBAR_HISTORY=DIR"
     if "full" in what or "No space" in what:
-        hint = "make room, or name another directory in BUSBAR_HISTORY"
+        hint = "free some space, or set BUSBAR_HISTORY to another directory"
     elif "not a database" in what or "malformed" in what:
         hint = "move it away; the sessions of ReFrame are read again, import files again"
     elif "locked" in what:
-        hint = "another command writes it; wait and repeat"
+        hint = "another command is writing to it; wait and repeat"
     return BusbarError(f"the history cannot be used: {what}", where=str(path), hint=hint)

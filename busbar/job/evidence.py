@@ -31,7 +31,7 @@ class LiveJob:
     def unsteady(self) -> str:
         """Why ranks cannot be compared with each other; empty if they can."""
         if any(rank.main.gone for rank in self.ranks):
-            return "ranks ended while they were observed: the job is ending"
+            return "ranks exited during the observation: the job is ending"
         if any(rank.main.age_s < LIMIT.young_s for rank in self.ranks):
             return "the job has just started"
         world = max((rank.main.world or 0 for rank in self.ranks if rank.named), default=0)

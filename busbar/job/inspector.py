@@ -100,7 +100,7 @@ def _judged(
     usual = median(each.waited_us for each in windows)
 
     def kind(each: _Window) -> int | None:
-        """Return -1 for a slow window, the rank for one that waits for it, else None."""
+        """Return -1 for a slow window, the rank that others waited for, or None."""
         if 1 / each.transfer_us < min(least, middle / LIMIT.longer):
             return -1
         late = each.waited_us >= max(LIMIT.waited_for * each.transfer_us, 2 * usual)

@@ -34,7 +34,7 @@ _COMPARED: Sequence[Rule] = (
 _ENDS = {"rank-stopped", "cannot-write", "collective-mismatch"}
 """Causes that keep a job from going on."""
 _OTHERS = {"cpu-busy", "gpu-busy"}
-"""Causes that are no fault of the job or its machine."""
+"""Causes that are not a fault of the job or its machine."""
 _FOLLOWS = {"rank-late", "cpu-busy", "cpu-affinity", "storage-stalled"}
 """Causes that others explain."""
 
@@ -134,26 +134,26 @@ def headline_of(causes: Sequence[Cause]) -> str:
 
 
 def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
-    """Return what a job does of which no part is accused."""
+    """Return what a job does if no part of it is at fault."""
     if not live.ranks:
         return Verdict.UNKNOWN, "no process of the job was seen"
     if live.unsteady:
-        return Verdict.UNJUDGED, f"{live.unsteady}; look again later"
+        return Verdict.UNJUDGED, f"{live.unsteady}; try again later"
     cpu = sum(each.cpu for each in live.ranks) / len(live.ranks)
     text = f"{counted(len(live.ranks), 'rank')}, {cpu:.2g} CPUs each"
     if carried := rules_host.fullest(live):
         text = f"{text}; {carried}"
     if (least := min(rank.main.wait for rank in live.ranks)) >= LIMIT.waited:
-        said = f"all ranks wait for CPUs, {least:.0%} of the time and more"
-        return Verdict.UNKNOWN, f"{said}, and nothing shows what uses them: {text}"
+        said = f"all ranks wait for CPUs at least {least:.0%} of the time"
+        return Verdict.UNKNOWN, f"{said}, but what uses them is unknown: {text}"
     if rules_peers.moves(live) or rules_gpu.moves(live):
-        return Verdict.PASS, f"nothing holds the job up, its ranks exchange data: {text}"
+        return Verdict.PASS, f"nothing delays the job, its ranks exchange data: {text}"
     rates = [rate for rank in live.ranks for rate in rank.main.moved[:2]]
     if cpu >= LIMIT.computes or max(rates) >= LIMIT.file_bytes_per_s:
         does = "computes" if cpu >= LIMIT.computes else "reads or writes files"
         return Verdict.PASS, f"the job {does}, and its network is idle: {text}"
     hint = "" if any(r.main.stack for r in live.ranks) else "; --stacks shows where Python waits"
-    return Verdict.UNKNOWN, f"all ranks wait, and nothing shows for whom: {text}{hint}"
+    return Verdict.UNKNOWN, f"all ranks wait, but it is unknown for which: {text}{hint}"
 
 
 def _unseen(nodes: Sequence[NodeSample]) -> list[str]:
@@ -163,5 +163,5 @@ def _unseen(nodes: Sequence[NodeSample]) -> list[str]:
     if unread:
         said.append(f"memory maps of {counted(unread, 'rank')}: only their user may read them")
     if not all(node.root for node in nodes):
-        said.append("processes of others that /proc hides: root sees them")
+        said.append("processes of other users, hidden by /proc (root can see them)")
     return said

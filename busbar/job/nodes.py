@@ -32,7 +32,7 @@ def load(name, text):
     exec(compile(zlib.decompress(base64.b64decode(text)), name, "exec"), module.__dict__)
 """
 _START = 'p=$1; shift; [ -x "$p" ] || p=python3; exec "$p" -I -S - "$@"'
-"""The Python of this command if the node has it, else the node's."""
+"""This command's Python if the node has it, otherwise the node's."""
 _MORE_S = 25.0
 _MOST_AT_ONCE = 64
 
@@ -68,9 +68,9 @@ def _add(name: str, texts: dict[str, bytes]) -> None:
 def commands_of(
     job: str, component: str, nodes: Sequence[str], shell: Sequence[str]
 ) -> list[list[str]]:
-    """Return what starts the collector: a step of a job, a shell on each node, or nothing.
+    """Return the prefix that starts the collector: a job step, a shell on each node, or empty.
 
-    ``component``: the offset in a heterogeneous job, else empty.
+    ``component``: the offset in a heterogeneous job; may be empty.
     """
     if shell or not nodes:
         return [[*shell, node] for node in nodes] or [[]]

@@ -53,7 +53,7 @@ class _Gpu:
 
 
 def _gpus(job: LiveJob) -> list[_Gpu]:
-    """Return the GPUs of the ranks: by the processes that NVML lists, else by the local rank."""
+    """Return the GPUs of the ranks, from NVML's process list or from the local rank."""
     found = []
     for rank in job.ranks:
         looks = rank.node.gpus

@@ -22,7 +22,7 @@ def stopped(job: LiveJob) -> Iterator[Cause]:
     by = {"T": "stopped by a signal", "t": "held by a debugger"}
     rows = [(by.get(r.main.states[:1], ""), r) for r in job.ranks if len({*r.main.states}) == 1]
     frozen = [r for r in job.ranks if _FROZEN.fullmatch(f"{r.main.states} {r.main.wchan}")]
-    rows += [("frozen by its control group", rank) for rank in frozen]
+    rows += [("frozen by its cgroup", rank) for rank in frozen]
     for why, found in grouped(row for row in rows if row[0]).items():
         are, state = "is" if len(found) == 1 else "are", found[0].main.states[:1]
         yield cause("stopped", found, are=are, why=why, state=state)

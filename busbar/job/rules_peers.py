@@ -86,7 +86,7 @@ def _can_share(rank: LiveRank) -> bool:
 
 
 def tcp_within_node(job: LiveJob) -> Iterator[Cause]:
-    """A rank talks to ranks of its own node by TCP; the others share memory."""
+    """A rank uses TCP to ranks on its own node, while the others share memory."""
     local = [p for p in _paths(job) if p.hosts[0] == p.hosts[1] and (p.queued or p.unread)]
     talking = {
         rank.main.pid

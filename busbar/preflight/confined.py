@@ -124,8 +124,8 @@ class Unprivileged:
         self, directory: Path, options: tuple[str, ...], printed: IO[bytes], most: int
     ) -> None:
         hint = (
-            f"check that the file is complete and that {self._tool} is installed, or give a"
-            " sandbox directory"
+            f"check that the file is complete and that {self._tool} is "
+            "installed, or pass a sandbox directory"
         )
         command = [self._tool, *options]
         started = {"cwd": directory, "pass_fds": (self._descriptor,)} | self._as

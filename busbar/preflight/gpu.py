@@ -196,5 +196,5 @@ def _gtl(plan: ImagePlan, vendor: str) -> PreflightAnswer:
         return answer("no-gtl", name=name)
     if faults := plan.view.faults(library):
         return answer("broken-gtl", library=library, fault=faults[0])
-    how = "preloaded, as the program does not link it" if plan.preload else "linked by the program"
+    how = "preloaded, not linked by the program" if plan.preload else "linked by the program"
     return answer("gtl", library=library, how=how)

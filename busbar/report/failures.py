@@ -46,7 +46,7 @@ class Failure:
         """The cause, or that none is known; of what did not run the summary says why."""
         if self.id or self.verdict is Verdict.NOT_RUN:
             return self.id or "did not start or end"
-        return "no cause is known"
+        return "no cause was found"
 
     @property
     def shown_messages(self) -> list[str]:
@@ -95,7 +95,7 @@ def _of(outcome: Outcome) -> Iterable[Failure]:
             *(cause.id, [_cut(cause.summary)], cause.confidence, cause.remedy), evidence=lines
         )
     if not outcome.causes:
-        yield Failure("", _messages(outcome)[:_MOST_MESSAGES] or ["no reason is recorded"], "", "")
+        yield Failure("", _messages(outcome)[:_MOST_MESSAGES] or ["no recorded reason"], "", "")
 
 
 def _cut(text: str) -> str:

@@ -75,7 +75,7 @@ def headline(
     if not changes:
         return found
     if found.text.startswith(_FAST):
-        found = Headline("no reading of this run is below its band")
+        found = Headline("no reading is below its band")
     first = (found.text, changes) if failures or sweep else (changes, found.text)
     return Headline("; ".join(first), found.next)
 
@@ -137,9 +137,9 @@ def _of_passes(outcomes: Sequence[Outcome]) -> str:
     passed = sum(outcome.verdict is Verdict.PASS for outcome in outcomes)
     left = len(outcomes) - passed
     if not passed:
-        return f"{counted(left, 'check')} measured, nothing is known to compare with"
+        return f"{counted(left, 'check')} measured, but there is no reference to compare with"
     text = f"{_FAST} in {counted(passed, 'check')}"
-    return f"{text}; {left} more had nothing to compare with" if left else text
+    return f"{text}; {left} more had no reference" if left else text
 
 
 def of_sweep(fleet: Fleet) -> str:
@@ -148,7 +148,7 @@ def of_sweep(fleet: Fleet) -> str:
     if not fleet.total:
         return "no node was measured"
     if any(verdict is Verdict.UNJUDGED for verdict, _ in fleet.counts) and not bad:
-        return f"{fleet.total} nodes were compared with each other only"
+        return f"{fleet.total} nodes were only compared with each other"
     if not bad:
         return f"no node of {fleet.total} is slow"
     parts: list[str] = []

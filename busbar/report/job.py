@@ -49,7 +49,7 @@ def print_job(answer: JobAnswer, terminal: Terminal) -> None:
         terminal.line(f"{port.node} {port.port}: {carried}, {port.rate / port.limit:.0%}")
     for each in answer.unseen:
         terminal.line(f"not seen: {each}")
-    looked = f"looked for {answer.seconds:.1f} s at {counted(len(answer.nodes), 'node')}"
+    looked = f"observed {counted(len(answer.nodes), 'node')} for {answer.seconds:.1f} s"
     cost = f"the collector took {answer.collector_cpu_s:.2f} s of CPU time"
     if answer.collector_cpus is not None:
         cost = f"{cost}, and {answer.collector_cpus:.2%} of a CPU since --watch began"

@@ -138,7 +138,7 @@ def _notes(outcomes: Iterable[Outcome], name: Namer) -> Iterator[tuple[str, tupl
 def _unmeasured(run: Snapshot, name: Namer) -> Iterator[tuple[str, str]]:
     """Yield what was not measured and why: never assumed to be good."""
     if run.interrupted:
-        yield "the rest of the run", f"{run.interrupted} ended it"
+        yield "the rest of the run", f"interrupted by {run.interrupted}"
     for outcome in run.outcomes:
         for row in outcome.results:
             if row.verdict is Verdict.NOT_RUN:

@@ -83,7 +83,7 @@ def node_metrics(nodes: Iterable[NodeRecord]) -> str:
     """Return the state of each node, and what to do next."""
     families = Families()
     families.add("busbar_node_state", "1 for the state of the node.")
-    families.add("busbar_node_next", "1 for what to do next about the node; nothing if empty.")
+    families.add("busbar_node_next", "1 for the next action on the node; none if empty.")
     for record in nodes:
         families.set("busbar_node_state", 1, {"node": record.node, "state": record.state})
         families.set("busbar_node_next", 1, {"node": record.node, "action": record.next})
@@ -98,10 +98,10 @@ def _declared() -> Families:
     families.add("busbar_checks", "Checks by verdict.")
     families.add("busbar_check_severity", f"Verdict of a check: {severities}.")
     for what, unit in (("latency", "seconds"), ("bandwidth", "bytes_per_second")):
-        families.add(f"busbar_{what}_{unit}", f"The {what} that was measured.")
+        families.add(f"busbar_{what}_{unit}", f"The measured {what}.")
         families.add(f"busbar_{what}_low_{unit}", f"Start of the band of the {what}.")
         families.add(f"busbar_{what}_high_{unit}", f"End of the band of the {what}.")
-        families.add(f"busbar_{what}_limit_{unit}", f"What the links allow of the {what}.")
+        families.add(f"busbar_{what}_limit_{unit}", f"Limit of the links for the {what}.")
     return families
 
 

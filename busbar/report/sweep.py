@@ -35,7 +35,7 @@ def at_best(sweep: Analysis | SweepRun) -> Verdict:
 def read_rates(path: Path) -> dict[str, list[float]]:
     """Return the readings of each node in the rows of a sweep; lines that are cut are ignored."""
     rates: dict[str, list[float]] = {}
-    with file_error("cannot be read", path, "give the rows that busbar sweep run wrote"):
+    with file_error("cannot be read", path, "pass the rows written by busbar sweep run"):
         text = read_text(path, _MOST_BYTES, errors="replace")
     for line in text.splitlines():
         try:

@@ -110,7 +110,7 @@ class CalibratedBand(Record):
     @model_validator(mode="after")
     def _in_order(self) -> CalibratedBand:
         if not self.low <= self.typical <= self.high:
-            raise ValueError("low, typical and high must be in this order")
+            raise ValueError("low, typical and high must be in ascending order")
         return self
 
 
@@ -154,7 +154,7 @@ def load(site: Site) -> Calibration | None:
     found = _load(path, changed)
     if found.site != site.name:
         raise BusbarError(
-            f"is the calibration of site {found.site!r}, not of {site.name!r}",
+            f"is the calibration of site {found.site!r}, not {site.name!r}",
             where=str(path),
             hint=f"remove the file, or run busbar site calibrate --site {site.name}",
         )
@@ -172,7 +172,7 @@ def write(calibration: Calibration, directory: Path) -> Path:
     path = directory / CALIBRATION_FILE
     document = calibration.model_dump(mode="json", exclude_defaults=True)
     text = yaml.safe_dump(document, sort_keys=False, width=99, default_flow_style=None)
-    hint = "copy the site to a directory of your own and list that in BUSBAR_SITE_PATH"
+    hint = "copy the site to your own directory and add that to BUSBAR_SITE_PATH"
     with file_error("cannot be written", path, hint):
         replace_file(
             path,

@@ -25,7 +25,7 @@ class GateRule(Record):
 def absolute(text: str) -> str:
     """Return an absolute path; raise ``ValueError`` for anything else."""
     if not text.startswith("/") or (len(text) > 1 and text.endswith("/")) or "//" in text:
-        raise ValueError("must be an absolute path without a slash at its end")
+        raise ValueError("must be an absolute path without a trailing slash")
     return text
 
 

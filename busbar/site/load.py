@@ -41,11 +41,11 @@ def search_path() -> list[Path]:
             raise BusbarError(
                 f"{str(directory)!r} is not a directory",
                 where="BUSBAR_SITE_PATH",
-                hint="list directories with NAME/site.yaml, separated by colons",
+                hint="set it to directories that contain NAME/site.yaml, separated by colons",
             )
         if (directory / SITE_FILE).is_file():
             raise BusbarError(
-                f"{str(directory)!r} is a site, not the directory of sites",
+                f"{str(directory)!r} is a site, not a directory of sites",
                 where="BUSBAR_SITE_PATH",
                 hint=f"set BUSBAR_SITE_PATH={directory.absolute().parent}",
             )
@@ -55,7 +55,7 @@ def search_path() -> list[Path]:
 @lru_cache
 def _warn_of_missing(directory: Path) -> None:
     where = f"busbar: BUSBAR_SITE_PATH: {str(directory)!r} does not exist"
-    stderr().line(f"{where}; busbar site detect --output {directory}/NAME makes it")
+    stderr().line(f"{where}; busbar site detect --output {directory}/NAME creates it")
 
 
 def ships(site: Site) -> bool:
@@ -99,7 +99,7 @@ def find(name_or_path: str | Path) -> Path:
         where=":".join(map(str, search_path())),
         hint=f"did you mean {beside.get(meant, meant)!r}?"
         if meant
-        else "busbar site list prints the known ones; BUSBAR_SITE_PATH adds directories of sites",
+        else "busbar site list prints all sites; BUSBAR_SITE_PATH adds directories of sites",
     )
 
 

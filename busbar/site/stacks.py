@@ -160,7 +160,7 @@ def provide(directory: Path) -> Path:
         families = next(d for d in directory.parents if d.name == STACKS).parent / _FAMILIES
         text = own.text(directory, families)
         if not path.is_file() or path.read_text() != text:
-            hint = "run the command as the owner of this Busbar"
+            hint = "run the command as the owner of the Busbar installation"
             with file_error("cannot be written", path, hint):
                 directory.mkdir(parents=True, exist_ok=True)
                 replace_file(path, text)  # another process may read it meanwhile
@@ -254,6 +254,6 @@ def find_environment(
         raise BusbarError(
             f"no environment {name!r}",
             where=str(site.directory / "site.yaml") if site.directory else "",
-            hint=f"name a directory of {data.SITES / STACKS}; a wheel of Busbar contains none",
+            hint=f"name a directory of {data.SITES / STACKS}; wheels of Busbar do not contain any",
         )
     return directory, delivery, chosen

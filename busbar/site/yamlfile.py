@@ -58,11 +58,11 @@ def load_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
         where = f"{shown(path)}:{mark.line + 1}" if mark else shown(path)
         problem = getattr(error, "problem", None) or " ".join(str(error).split())
         line = "".join(text.splitlines()[mark.line : mark.line + 1]) if mark else ""
-        hint = f"correct the line {line.strip()!r}" if line else "correct the end of the file"
+        hint = f"correct the line {line.strip()!r}" if line else "the file ends too early"
         if "\t" in line:
             hint = "indent with spaces: YAML allows no tabs"
         elif problem.startswith("mapping values"):
-            hint += ": indent it as the line before, or quote text that has a colon"
+            hint += ": indent it like the line before, or quote text with a colon"
         raise BusbarError(f"invalid YAML: {problem}", where=where, hint=hint) from error
     except RecursionError:
         raise _too_deep(shown(path)) from None

@@ -88,9 +88,9 @@ class Slurm(Scheduler):
             return None
         if value_of(line, "HetJobId"):
             raise BusbarError(
-                f"job {job} is a heterogeneous job: a step has the nodes of one component only",
+                f"job {job} is heterogeneous: a step can use the nodes of only one component",
                 where="SLURM_JOB_ID",
-                hint="run in a job of one component, or outside of the job",
+                hint="run in a homogeneous job, or outside the job",
             )
         return Allocation(job, partition, hostnames(nodes))
 

@@ -21,7 +21,7 @@ _RANGES = re.compile(rf"\[(?P<ranges>{_RANGE}(?:,{_RANGE})*)\]")
 _ITEM = re.compile(rf"(?:[\w.-]|{_RANGES.pattern.replace('?P<ranges>', '?:')})+", re.ASCII)
 _NAME = re.compile(r"[\w.-]+", re.ASCII)
 _PARTS = re.compile(r"(?P<text>[^0-9]*)(?P<digits>[0-9]*)")
-_HINT = "write node names as Slurm does, such as gpu[001-128],login1"
+_HINT = "use Slurm's syntax, such as gpu[001-128],login1"
 
 
 def expand(text: str, where: str) -> list[str]:
@@ -37,7 +37,7 @@ def expand(text: str, where: str) -> list[str]:
         raise BusbarError(what, where=where, hint=_HINT)
     if sum(_size(item.group()) for item in items) > MOST_NODES:
         many = f"{text[:80]!r} has more than {MOST_NODES:,} nodes"
-        raise BusbarError(many, where=where, hint="name a part of them")
+        raise BusbarError(many, where=where, hint="select fewer nodes")
     try:
         return list(NodeSet(text, resolver=RESOLVER_NOGROUP))
     except (NodeSetException, ValueError, AssertionError) as error:

@@ -83,7 +83,7 @@ class Grant:
 
 def without_slurm(site: Site, where: str) -> BusbarError:
     """Return the error for a site of one host."""
-    hint = "name the site of the cluster with --site; site detect on a login node writes one"
+    hint = "pass --site with the site of the cluster; site detect on a login node writes one"
     return BusbarError(f"site {site.name} has no Slurm", where=where, hint=hint)
 
 
@@ -117,7 +117,7 @@ def granted(site: Site, wish: Wish, *, one: bool = False, needed: bool = True) -
         raise BusbarError(
             f"Slurm has no node in {queues}, or does not answer"
             if which("sinfo")
-            else "there is no sinfo in PATH",
+            else "sinfo is not on PATH",
             where=f"site {site.name}",
             hint="run on a host of the cluster, or correct site.yaml (sinfo lists partitions)",
         )
@@ -149,7 +149,7 @@ def partition_of(site: Site, queue: str, name: str) -> Partition:
         raise BusbarError(
             f"the job is in partition {queue}, which the site does not have",
             where=f"site {site.name}",
-            hint="add the partition to site.yaml, or name another site with --site",
+            hint="add the partition to site.yaml, or pass another site with --site",
         )
     fitting = [each for each in possible if name in ("", each.name)]
     if len(fitting) == 1 or (queue and fitting):
@@ -158,7 +158,7 @@ def partition_of(site: Site, queue: str, name: str) -> Partition:
     raise BusbarError(
         f"{name}: not one of {names}" if name else f"the site has several: {names}",
         where="--partition",
-        hint="name one with --partition",
+        hint="select one with --partition",
     )
 
 
@@ -166,7 +166,7 @@ def _refuse_to_submit(wish: Wish, held: Allocation) -> None:
     """Raise ``BusbarError`` if the wish has options of a job: inside a job none is submitted."""
     if wish.reservation or wish.sbatch or wish.max_pending_s is not None:
         raise BusbarError(
-            f"busbar runs inside job {held.job} and submits no job",
+            f"busbar is running inside job {held.job} and does not submit jobs",
             where="--reservation, --sbatch, --max-pending",
             hint="omit the option, or run outside the job",
         )
@@ -180,7 +180,7 @@ def access_of(sbatch: str) -> tuple[str, ...]:
             raise BusbarError(
                 f"{word!r} is not an option of sbatch",
                 where="--sbatch",
-                hint="as in --sbatch '--account=ops --qos=maint'",
+                hint="example: --sbatch '--account=ops --qos=maint'",
             )
         if word.startswith("-"):
             options.append(shlex.quote(word))

@@ -77,7 +77,7 @@ def mpi_types() -> tuple[str, ...] | None:
         raise BusbarError(
             done.stderr,
             where="this host",
-            hint="run busbar on a host where `srun --mpi=list` ends",
+            hint="run busbar on a host where `srun --mpi=list` works",
         )
     # One name a line in Slurm 22 and 23, after "srun: " in others; then "specific ...: pmix_v4".
     text = re.sub(r"(?m)^srun: ", "", done.stdout + done.stderr)

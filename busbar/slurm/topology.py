@@ -68,7 +68,7 @@ def read_topology(path: Path) -> SwitchTopology:
             # A node with several NICs may be on several leaves; the first one stands for it.
             leaf_of.setdefault(node, leaf)
     if not (leaf_of or kind_of):
-        raise BusbarError("names no switch or block with nodes", where=str(path), hint=_HINT)
+        raise BusbarError("contains no switch or block with nodes", where=str(path), hint=_HINT)
     return SwitchTopology(leaf_of, kind_of)
 
 

@@ -145,8 +145,8 @@ def across(a: str, b: str, _: str | None) -> float:
 @cases(
     ("rate", "note", "accused"),
     [
-        (slower(SLOW_LEAF), "give --limit", [("uplink", "s1")]),
-        (across, "give --limit", [("uplink", "s1-s2")]),
+        (slower(SLOW_LEAF), "pass --limit", [("uplink", "s1")]),
+        (across, "pass --limit", [("uplink", "s1-s2")]),
         (slower(SLOW_FLEET), "", [("node", node) for node in names(8)]),
     ],
 )
@@ -202,7 +202,7 @@ def test_two_kinds_of_nodes_are_not_accused_without_a_limit(share: float) -> Non
     rows = measured(pairs, slower(slow), gaussian(1))
     analysis = found(rows)
     assert analysis.accused == ()
-    assert any("another kind" in note for note in analysis.notes)
+    assert any("a different kind" in note for note in analysis.notes)
     # With a limit, nodes that only met slow ones are decided in the second pass.
     noise = gaussian(2)
     rows += measured(again(found(rows, None, LEAST)), slower(slow), noise)
@@ -444,7 +444,7 @@ def test_nodes_of_an_older_leaf_are_compared_with_each_other() -> None:
         rows += measured(again(found(rows, leaves)), rate, noise)
         analysis = found(rows, leaves)
         assert (seed, ids(analysis)) == (seed, [("node", "n100"), ("node", "n20")])
-        assert any("another kind" in note for note in analysis.notes)
+        assert any("a different kind" in note for note in analysis.notes)
 
 
 def test_older_nodes_on_all_leaves_hide_no_fault_if_slurm_knows_them() -> None:

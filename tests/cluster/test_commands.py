@@ -149,5 +149,5 @@ def test_what_only_a_limit_can_judge_is_no_pass(busbar: Command, tmp_path: Path)
     row = {"round": 1, "a": "n0", "b": "n1", "nic": None, "gb_per_s": 12, "state": "ok"}
     file = written(tmp_path / "two.jsonl", [row])
     said = busbar("sweep analyse", file)
-    assert (said.status, "too few to compare; give --limit" in said.out) == (3, True)
+    assert (said.status, "too few to compare; pass --limit" in said.out) == (3, True)
     assert busbar("sweep analyse --limit 12", file).status == 0

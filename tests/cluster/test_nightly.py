@@ -278,7 +278,7 @@ def test_max_hours_ends_a_stage_and_a_resumed_night_repeats_only_what_is_left(
     messages = [stage["message"] for stage in document["stages"]]
     assert (status, document["verdict"]) == (2, "not run")
     assert "--max-hours" in messages[1]
-    assert messages[2] == "--max-hours was over"
+    assert messages[2] == "--max-hours was reached"
     assert document["stages"][0]["finished"]
     assert stages.calls
     stages.before("sweep", "")

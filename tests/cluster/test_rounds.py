@@ -107,8 +107,8 @@ NO_NODE = "srun: error: timeout waiting for task launch, started 2 of 6 tasks"
     [
         (FLAP, 1, True, {}),
         (FLAP, 2, True, {"n2": "did not start or answer 2 times"}),
-        (FLAP, 1, False, {"n2": "starts no process: down, or not reachable"}),
-        (ON_NODE, 1, False, {"n2": "starts no process: down, or not reachable"}),
+        (FLAP, 1, False, {"n2": "cannot start processes: down or unreachable"}),
+        (ON_NODE, 1, False, {"n2": "cannot start processes: down or unreachable"}),
         (NO_NODE, 1, True, {}),
         (FLAP.replace("task 3", "task 1"), 1, True, {}),
     ],

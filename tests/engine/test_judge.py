@@ -67,8 +67,8 @@ def test_healthy_h200_passes_with_every_pair(data):
 @pytest.mark.parametrize(
     ("name", "expected", "says"),
     [
-        ("no_cuda_ipc", Verdict.FAILED, "the data went by cma, sysv, not by cuda_ipc"),
-        ("tcp_only", Verdict.FAILED, "the data went by tcp"),
+        ("no_cuda_ipc", Verdict.FAILED, "the data used cma, sysv, not cuda_ipc"),
+        ("tcp_only", Verdict.FAILED, "the data used tcp"),
         ("die", Verdict.FAILED, "exit status 137"),
         ("corrupt", Verdict.FAILED, "bytes arrived wrong"),
         ("same_gpu", Verdict.FAILED, "4 ranks share the GPU 0000:00:06.0 of vm"),
@@ -188,7 +188,7 @@ def test_local_expectation_needs_the_copy_of_that_pair_and_size():
 def test_one_connection_by_a_wrong_way_is_degraded(data, line):
     results = judged([line, *recorded(data, "healthy")])
     assert verdict(results) is Verdict.DEGRADED
-    assert results[0].message == "the data went by tcp, not by cuda_ipc"
+    assert results[0].message == "the data used tcp, not cuda_ipc"
 
 
 def test_a_reading_that_stands_twice_fails(data):
@@ -240,11 +240,11 @@ def test_a_line_that_cannot_be_read_fails(data, old, new, says):
         # As MPICH 4.3.2 prints it with MPIR_CVAR_DEBUG_SUMMARY=1.
         ("sockets", ["libfabric provider: sockets - 10.77.0.0/24"], ""),
         ("verbs", ["libfabric provider: verbs;ofi_rxm - 10.77.0.0/24"], ""),
-        ("cxi", ["libfabric provider: tcp;ofi_rxm - 10.77.0.0/24"], "libfabric took tcp;ofi_rxm"),
+        ("cxi", ["libfabric provider: tcp;ofi_rxm - 10.77.0.0/24"], "libfabric used tcp;ofi_rxm"),
         ("cxi", ["[n1:7] mtl_ofi_component.c:366: mtl:ofi:prov: cxi"], ""),
         ("cxi", ["[n1:7] mtl_ofi_component.c:366: mtl:ofi:prov: shm+cxi:lnx"], ""),
-        ("cxi", ["[n1:7] mtl_ofi.c:366: mtl:ofi:prov: tcp;ofi_rxm"], "libfabric took tcp;ofi_rxm"),
-        ("cxi", [], "the output does not say which libfabric provider was taken"),
+        ("cxi", ["[n1:7] mtl_ofi.c:366: mtl:ofi:prov: tcp;ofi_rxm"], "libfabric used tcp;ofi_rxm"),
+        ("cxi", [], "the output does not show which libfabric provider was used"),
     ],
 )
 def test_mpich_over_libfabric_took_the_fabrics_provider(data, wanted, lines, says):

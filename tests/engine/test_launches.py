@@ -133,7 +133,7 @@ def test_a_healthy_run_is_not_alone():
         (["exit_status=127"], "osu_bw: exit status 127; no reading at 4 MiB, 8 MiB"),
         (["exit_status=137"], "osu_bw: exit status 137 (SIGKILL); no reading at"),
         (["exit_status=255"], "osu_bw: exit status 255; no reading at"),
-        (["This test requires exactly two processes"] * 2 + ["exit_status=1"], "2 programs"),
+        (["This test requires exactly two processes"] * 2 + ["exit_status=1"], "2 separate"),
     ],
 )
 def test_a_launch_that_did_not_start_is_one_result(lines, says):
@@ -170,7 +170,7 @@ ERROR = '{"event": "error", "rank": 0, "text": "asked for 4 ranks, MPI started 1
     [
         (["mpirun was unable to find the executable"], "exit status 1"),
         (["gpu_aware: cannot open libcuda.so.1"], "cannot open libcuda.so.1"),
-        ([start(1), ERROR] * 4, "4 programs started apart from each other, not one"),
+        ([start(1), ERROR] * 4, "4 separate programs started instead of one"),
         ([start(1), ERROR], "requested 4 ranks, but the launcher started 1"),
     ],
 )
@@ -193,4 +193,4 @@ def test_an_output_that_no_tool_answers_for_fails():
     launch = BenchLaunch("unheard_of", ("unheard_of",), 1, (), placed=False)
     (result,) = judged(launch, ["$ unheard_of", "all is well", "exit_status=0"])
     assert result.verdict is Verdict.FAILED
-    assert "no tool knows this benchmark" in result.message
+    assert "this benchmark is unknown" in result.message

@@ -332,7 +332,7 @@ def test_no_two_bands_of_a_link_contradict(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_slow_size_among_many_without_a_band_is_no_pass() -> None:
-    """It is taken for noise, but nothing else was compared."""
+    """It is treated as noise, but nothing else was compared."""
     run = Run(SITES["h200x4"], "gpu", bench="all_reduce", harness="nccl-tests", nodes=1, ranks=4)
     rows = [Reading("busbw", 1 << 30, 200.0), Reading("busbw", 1 << 40, 210.0)]
     judgement = judge_output(run, rows)

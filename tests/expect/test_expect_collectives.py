@@ -227,7 +227,7 @@ def test_no_data_keeps_the_limit() -> None:
         ({"nodes": 2, "ranks": 5}, "cannot be distributed evenly"),
         ({"nodes": 2}, "has no NICs"),
         ({"algo": "mesh"}, "unknown algorithm 'mesh'"),
-        ({"ranks": 1}, "needs two ranks or more"),
+        ({"ranks": 1}, "needs at least two ranks"),
     ],
 )
 def test_bad_questions(options: dict[str, int | str], text: str) -> None:

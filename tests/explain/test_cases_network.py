@@ -174,7 +174,7 @@ def test_a_site_with_another_model_is_noted(gpu: str, site: str, other: str | No
 def test_a_table_of_an_unnamed_collective() -> None:
     table = TABLE_16.replace("sum", "none")
     (note,) = [note for note in run(table, site="p4de").notes if note.id == "no-band"]
-    assert "site p4de: the log does not say which collective it is: keep" in note.summary
+    assert "site p4de: the log does not name its collective: keep" in note.summary
     named = Source.from_text("all_reduce.log", table)
     (found,) = explain([named], site=load("p4de"))
     assert "no-band" not in {note.id for note in found.notes}

@@ -155,7 +155,7 @@ def _shared(file: Path) -> None:
         (lambda file: file.write_text('{"schema": "busbar-gate-memory/9"}'), "its schema is not"),
         (lambda file: file.write_text('{"schema": "busbar-gate-memory/1", "x": 1}'), "cannot be"),
         (lambda file: file.mkdir(), "cannot be read"),
-        (_shared, "could lead the files"),
+        (_shared, "could redirect files"),
     ],
 )
 def test_a_bad_memory_is_said_and_drains_nobody(

@@ -131,10 +131,10 @@ def test_the_text_ends_with_the_reason(capsys: pytest.CaptureFixture[str]) -> No
     assert "\x1b" not in "".join(lines)
     show(replace(result(DOWN), drain=False), stdout())
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].endswith("; a dry run drains nothing: it may take jobs")
+    assert lines[0].endswith("; a dry run drains nothing")
     assert lines[-1].startswith("would drain: [node_problem] nic_state")
     show(result(DOWN, rules=Rules()), stdout())
-    assert "; the site only observes this: it may take jobs\n" in capsys.readouterr().out
+    assert "; the site only observes this: the node stays in service\n" in capsys.readouterr().out
 
 
 def test_the_json_document_names_each_check() -> None:
@@ -271,6 +271,6 @@ def test_metrics_stay_in_a_directory_of_ones_own(
         monkeypatch.setattr(os, "geteuid", lambda: 99999)
     else:
         os.chown(foreign, 65534, -1)
-    with pytest.raises(BusbarError, match=r"owns \S+, and could lead"):
+    with pytest.raises(BusbarError, match=r"owns \S+, and could redirect"):
         write_metrics(result(DOWN), foreign / "busbar.prom")
     assert [*foreign.iterdir(), *public.iterdir()] == []

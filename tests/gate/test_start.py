@@ -99,7 +99,7 @@ def test_what_is_no_compiled_site_is_refused(node: Node, tmp_path: Path) -> None
     }
     for content, words in damaged.items():
         path.write_text(content)
-        with pytest.raises(BusbarError, match="is no compiled site") as error:
+        with pytest.raises(BusbarError, match="is not a compiled site") as error:
             read(path)
         assert words in str(error.value)
     with pytest.raises(BusbarError, match="cannot be read: No such file"):

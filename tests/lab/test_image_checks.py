@@ -154,5 +154,5 @@ def test_an_image_that_starts_alone_fails(
     options = ["-n", "gpu_aware$"]
     document = check(slurm_site(tmp_path), sif, *options, run=on_lab, **{variable: "1"})
     assert document["verdict"] == "failed"
-    assert any("2 programs started apart" in row["message"] for row in document["results"])
+    assert any("2 separate programs started" in row["message"] for row in document["results"])
     assert "singletons" in causes(document)

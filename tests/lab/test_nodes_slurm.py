@@ -91,7 +91,7 @@ def test_a_link_at_a_fifth_of_its_rate_is_degraded(
     finally:
         subprocess.run([LAB / "shape", lab, "n2", "none"], check=True)
     assert (status, document["verdict"]) == (1, "degraded"), messages(document)
-    assert "of the rate of the port; 25% is the least" in messages(document)
+    assert "of the rate of the port; 25% is the minimum" in messages(document)
 
 
 def test_a_run_stays_in_the_allocation_that_holds_the_last_nodes(

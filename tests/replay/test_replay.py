@@ -155,7 +155,7 @@ def test_mi250x_as_published(replay, case, name):
     assert len([row for row in rows if row["gb_per_s"]]) == 7
     # The published outputs are of OSU alone: without UCX's log nobody knows how the data went.
     assert {message for _, _, _, message in wrong(document, check)} == {
-        "the log of ucx does not say how the data went"
+        "the log of ucx does not show the transport of the data"
     }
 
 
@@ -166,7 +166,7 @@ def test_p4d_as_published(replay):
     )
     assert wrong(document, "fabric_ofi") == []
     assert {message for *_, message in wrong(document)} == {
-        "the log of nccl does not say how the data went"
+        "the log of nccl does not show the transport of the data"
     }
     judged = {row["bytes"]: row["verdict"] for row in document["results"] if row["typical"]}
     # The plugin of this run, aws-ofi-nccl 1.7.4, takes three times as long below.

@@ -61,7 +61,7 @@ def test_nodes_that_need_something_are_listed(tmp_path: Path) -> None:
     fine = snapshot(tmp_path, [row(value=1.0, where="n1")])
     found = page_of(Frame(fine, SITE), nodes=[bad, NodeRecord("n3")])
     assert found.run.verdict is Verdict.DEGRADED
-    assert found.headline.text.startswith("n2 is faulty: <b>0.5 GB/s; no reading of this run")
+    assert found.headline.text.startswith("n2 is faulty: <b>0.5 GB/s; no reading is below")
     text = render(found)
     shown = text.partition('id="records"')[2].partition("</section>")[0]
     assert "n2 idle" in shown
@@ -126,7 +126,7 @@ def test_the_part_that_all_bad_readings_share(rows: list, text: str, tmp_path: P
         ([row(value=0.0)], "failed", "xccl: "),
         ([row()], "failed", "xccl: "),
         ([], "failed", "nothing was measured"),
-        ([row("b", verdict=Verdict.NOT_RUN)], "not run", "b: no reason is recorded"),
+        ([row("b", verdict=Verdict.NOT_RUN)], "not run", "b: no recorded reason"),
     ],
 )
 def test_the_first_line(rows: list, says: str, text: str, tmp_path: Path) -> None:

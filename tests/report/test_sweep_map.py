@@ -124,4 +124,4 @@ def test_what_only_a_limit_can_judge_is_no_pass(tmp_path: Path) -> None:
     rows.write_text('{"round": 1, "a": "n1", "b": "n2", "gb_per_s": 5, "state": "ok"}\n')
     drawn = map_of(read_sweep(document), read_rates(rows), {})
     assert {node.verdict for leaf in drawn.leaves for node in leaf.nodes} == {Verdict.UNJUDGED}
-    assert of_sweep(drawn) == "2 nodes were compared with each other only"
+    assert of_sweep(drawn) == "2 nodes were only compared with each other"

@@ -99,7 +99,7 @@ def test_what_else_is_said_of_them(busbar: Command) -> None:
         said = busbar("site detect --from", PUBLIC / name / "topo.txt")
         assert said.status == 0
         assert "model, memory, PCI addresses and host link are unknown" in said.err
-        assert "is of site" not in said.err
+        assert "belongs to site" not in said.err
     (remark,) = detected("dgx-a100").remarks
     assert "mlx5_4, mlx5_5, mlx5_10, mlx5_11 are omitted" in remark
     families = {name: detected(name).site.family for name in ("leonardo", "dgx-a100", "polaris")}
@@ -334,7 +334,7 @@ def test_near_gpus_by_the_bus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_two_outputs_of_one_tool_are_an_error(busbar: Command) -> None:
     files = [PUBLIC / name / "topo.txt" for name in ("leonardo", "a40")]
-    busbar.refuses("is another output of nvidia-smi topo", "site detect --from", *files)
+    busbar.refuses("is a second output of nvidia-smi topo", "site detect --from", *files)
 
 
 DRIVER = """

@@ -37,7 +37,7 @@ def test_a_site_like_another_is_clean(like: str, tmp_path: Path, busbar: Command
     [
         ("--like p5", "My_Site", "invalid site name 'My_Site'"),
         ("--like h200x5", "mine", "no site 'h200x5'; did you mean 'h200x4'?"),
-        ("--like zzz", "mine", "no site 'zzz'; busbar site list prints the known ones"),
+        ("--like zzz", "mine", "no site 'zzz'; busbar site list prints all sites"),
         ("--like p5", "taken", "already exists"),
         ("--like p5 --from x", "mine", "excludes --from"),
         ("--like p5 --compare p5", "mine", "not allowed with argument --like"),

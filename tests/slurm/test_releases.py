@@ -86,7 +86,7 @@ def test_json_of_scontrol_is_read(busbar: Command, data: Path, release: str, wor
     ("state", "words"),
     [
         ("FAILED", "failed: JobId=71 JobState=FAILED NodeList=n[1-2] Signal=KILL"),
-        ("TIMEOUT", "the run was ended at its time limit"),
+        ("TIMEOUT", "the run reached its time limit"),
         ("PREEMPTED", "not run: JobId=71 JobState=PREEMPTED"),
         ("CANCELLED", "not run: JobId=71 JobState=CANCELLED"),
         ("NODE_FAIL", "failed: JobId=71 JobState=NODE_FAIL"),

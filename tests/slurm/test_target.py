@@ -127,8 +127,8 @@ def test_inside_an_allocation_all_of_its_nodes_are_taken(monkeypatch) -> None:
         ("", Wish(reservation="upd"), "local", "has no Slurm"),
         ("", Wish(partition="cpu"), "h20-roce", "cpu: not one of gpu"),
         ("7", Wish(nodelist="n4"), "h20-roce", "n4 not among the nodes of job 7"),
-        ("7", Wish(sbatch="--qos=x"), "h20-roce", "submits no job"),
-        ("7", Wish(reservation="upd"), "h20-roce", "submits no job"),
+        ("7", Wish(sbatch="--qos=x"), "h20-roce", "does not submit jobs"),
+        ("7", Wish(reservation="upd"), "h20-roce", "does not submit jobs"),
         ("7", Wish(partition="cpu"), "h20-roce", "cpu: not one of gpu"),
         ("7", Wish(), "mi300x", "partition gpu, which the site does not have"),
     ],
@@ -146,7 +146,7 @@ def test_a_heterogeneous_job_is_refused(tmp_path: Path, monkeypatch) -> None:
     line = "JobId=7 HetJobId=7 HetJobOffset=0 JobState=RUNNING Partition=gpu NodeList=n1"
     (tmp_path / "scontrol").write_text(f"#!/bin/sh\necho '{line}'\n")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
-    with pytest.raises(BusbarError, match="job 7 is a heterogeneous job"):
+    with pytest.raises(BusbarError, match="job 7 is heterogeneous"):
         target_of(SITE, Wish())
 
 

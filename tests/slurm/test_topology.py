@@ -51,13 +51,13 @@ def test_leaves(tmp_path: Path, name: str) -> None:
 @cases(
     ("name", "text", "message"),
     [
-        ("empty.conf", "", "names no switch"),
-        ("spines.conf", "SwitchName=top Switches=s[1-2]", "names no switch"),
+        ("empty.conf", "", "contains no switch"),
+        ("spines.conf", "SwitchName=top Switches=s[1-2]", "contains no switch"),
         ("nodes.conf", "\nNodes=a[1-2]", r"conf:2: Nodes without"),
         ("list.conf", "SwitchName=s Nodes=a[1-", r"conf:1: .* is not a list of nodes"),
         ("huge.conf", "SwitchName=s Nodes=a[1-999999999]", "more than 100,000 nodes"),
-        ("flat.yaml", "- topology: flat\n  flat: true", "names no switch"),
-        ("word.yaml", "hello", "names no switch"),
+        ("flat.yaml", "- topology: flat\n  flat: true", "contains no switch"),
+        ("word.yaml", "hello", "contains no switch"),
         ("broken.yaml", "- [", "not YAML"),
         ("number.yaml", "- tree: {switches: [{switch: s, nodes: 4}]}", "must have a name"),
     ],

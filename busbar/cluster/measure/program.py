@@ -23,7 +23,7 @@ from busbar.slurm.steps import srun
 _SOURCE = CHECKS / "src" / "sweep.cpp"
 _COMPILE_S = 300
 _QUIET = {"UCX_LOG_LEVEL": "warn", "UCX_WARN_UNUSED_ENV_VARS": "n"}
-"""At other levels UCX logs each connection, of which a sweep has millions."""
+"""Other levels log every connection, and a sweep has millions of them."""
 _SMALLEST, _LARGEST, _USUAL = 1 << 16, 1 << 22, 1 << 20
 _MESSAGES_PER_S = 2000
 """A message should take half a millisecond: a reading has hundreds, few of them at its end."""
@@ -34,7 +34,7 @@ class Rail:
     """What rank i of a node uses."""
 
     name: str
-    """The NIC if the rail has one of its own, else ``gpu0``."""
+    """The rail's own NIC, or ``gpu0`` if it has none."""
     device: str = ""
     """The NIC as UCX names it; empty leaves the choice to the transport."""
 
@@ -89,9 +89,9 @@ def prepare(
     environment = environments(site.only(partition.name), choice, max(len(node.nics), 1))[0]
     if environment.image:
         raise BusbarError(
-            "a sweep does not run in an image",
+            "a sweep cannot run in an image",
             where=f"site {site.name}",
-            hint="declare a delivery without an image, or give --prefix DIR",
+            hint="declare a delivery without an image, or pass --prefix DIR",
         )
     path = _compiled(environment, directory)
     rails = rails_of(node, environment, site.fabric.provider if site.fabric else "")
@@ -103,7 +103,7 @@ def prepare(
 def rails_of(node: NodeType, environment: Environment, provider: str) -> tuple[Rail, ...]:
     """Return one rail per GPU, or per NIC if the stack has no GPU.
 
-    A rail has a NIC of its own if the transport lets the program choose it, which UCX does.
+    A rail has its own NIC if the transport lets the program choose it, as UCX does.
     """
     chosen = bool(environment.across)
     if node.gpus and environment.stack != "host":
@@ -173,6 +173,6 @@ def _compiled(environment: Environment, directory: Path) -> Path:
         raise BusbarError(
             f"{environment.compiler} cannot compile it: {lines[0][:300]}",
             where=str(_SOURCE),
-            hint=f"install a compiler and the headers of the MPI; environment {environment.name}",
+            hint=f"install a compiler and the MPI headers; environment {environment.name}",
         )
     return program

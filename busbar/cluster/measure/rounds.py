@@ -76,7 +76,7 @@ class SweepTimes:
 
     launch: float = 0
     measured: float = 0
-    """In passes, of which the readings themselves are a known part."""
+    """In passes; the readings themselves take a known part of each."""
     rounds: int = 0
     steps: int = 0
 
@@ -259,7 +259,7 @@ class Rounds:
             elif self._out_of_time():
                 self.stopped = "the time of the sweep is over"
             elif self.times.steps >= _MOST_STEPS:
-                self.stopped = f"{_MOST_STEPS} steps of Slurm ended early"
+                self.stopped = f"{_MOST_STEPS} Slurm steps ended early"
             elif ended := job_ended():
                 self.stopped = ended
             else:
@@ -335,7 +335,7 @@ class Rounds:
         for node in sorted(nodes):
             self._strikes[node] += counts
             if node not in alive:
-                self.gone[node] = "starts no process: down, or not reachable"
+                self.gone[node] = "cannot start processes: down or unreachable"
             elif self._strikes[node] >= _STRIKES:
                 self.gone[node] = f"did not start or answer {_STRIKES} times"
         for node in sorted(nodes & self.gone.keys()):
@@ -354,7 +354,7 @@ def _errors_of_slurm(log: Path, start: int) -> list[str]:
 
 
 def _failed_starts(errors: Iterable[str], nodes: Sequence[str], per_node: int) -> set[str] | None:
-    """Return the nodes of which srun says that a start failed; None if no start failed.
+    """Return the nodes on which, according to srun, a start failed; None if no start failed.
 
     Ranks are numbered by node, in the order of the allocation.
     """

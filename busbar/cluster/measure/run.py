@@ -93,7 +93,7 @@ class SweepOutcome:
 
     @property
     def unsteady(self) -> list[str]:
-        """The nodes that nobody accuses and that are slow at times, with several partners."""
+        """Nodes that are slow at times with several partners, but not accused."""
         accused = self.analysis.accused if self.analysis else ()
         known = {node for one in accused for node in one.nodes}
         sizes = Counter(row.round for row in self.rows)
@@ -223,7 +223,7 @@ class SweepRunner:
             again = set() if self.outcome.stopped else self._confirmed
             self.outcome.confirmed = frozenset(again & {one.id for one in found.accused})
             blind = self._before and not (self._grown or self.outcome.stopped)
-            notes = ("no node showed the counters of its ports at both ends",) if blind else ()
+            notes = ("no node reported port counters at the start and the end",) if blind else ()
             self.outcome.analysis = replace(
                 found, accused=(*found.accused, *ports), notes=(*found.notes, *notes)
             )
@@ -235,7 +235,7 @@ class SweepRunner:
             found = self._analysis()
             if rounds.stopped or not (again := self._again(found)):
                 break
-            self._show(f"measuring {len(again)} pairs again: suspects, accused and good nodes")
+            self._show(f"measuring {len(again)} pairs again: suspects, slow and good nodes")
             rounds.measure(plan_suspects(again, found.last_round + 1))
 
     def _again(self, found: Analysis) -> list[SuspectPair]:

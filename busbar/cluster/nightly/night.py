@@ -25,7 +25,7 @@ STAGES: tuple[StageName, ...] = get_args(StageName)
 """In the order in which they run."""
 _STATE = "night.json"
 _NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{4}Z(?:-\d+)?", re.ASCII)
-_HINT = "it is not the state of a night: start a new one without --resume"
+_HINT = "not the state of a night: start a new one without --resume"
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class NightStage:
     nodes: tuple[str, ...] = ()
     """The nodes that it was started on."""
     findings: tuple[NightFinding, ...] = ()
-    """For the gate every node, else what is wrong; at most 1,000 of the checks."""
+    """For the gate, every node; otherwise the findings, at most 1,000 for the checks."""
     left_out: tuple[str, ...] = field(default=(), metadata=written(hidden=True))
     """The nodes that later stages leave out."""
 
@@ -137,7 +137,7 @@ class Night:
         return self.directory / name
 
     def load(self) -> NightlyDocument:
-        """Return the state; raise ``BusbarError`` if the file has none."""
+        """Return the state; raise ``BusbarError`` if the file does not contain one."""
         state: NightlyDocument = read_document(self.path(_STATE), _HINT, NightlyDocument)
         with value_error("{}", self.path(_STATE), _HINT):
             datetime.fromisoformat(state.begun)
@@ -158,7 +158,7 @@ def begin(output: Path, now: datetime) -> Night:
         except FileExistsError:
             continue
         return Night(directory)
-    raise BusbarError("there are 999 nights of this minute", where=str(output), hint="wait")
+    raise BusbarError("has 999 nights with this time", where=str(output), hint="wait")
 
 
 def last(output: Path) -> Night:
@@ -172,7 +172,7 @@ def last(output: Path) -> Night:
 
 
 def nights(output: Path) -> Iterator[Night]:
-    """Yield the nights in the order in which they began; other files are none of ours."""
+    """Yield the nights in the order in which they began; other files are ignored."""
     found = [each for each in output.iterdir() if _NAME.fullmatch(each.name)]
     for path in sorted(found, key=lambda path: natural(path.name)):
         if path.is_dir() and not path.is_symlink():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A stage as a process of its own: its crash does not end the night."""
+"""Run a stage in a separate process, so that its crash does not end the night."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def run(command: Sequence[str], stdout: Path, log: Path, deadline: float | None)
         raise BusbarError(
             f"cannot be used: {error.strerror or error}",
             where=str(error.filename or log),
-            hint="make room, or correct the installation",
+            hint="free some space, or repair the installation",
         ) from error
     return Ended(status, late, round(time.monotonic() - begun, 3), _last_line(log))
 

@@ -63,7 +63,7 @@ class Runner:
             return NightStage(name, Verdict.NOT_RUN, "no node passed the gate", finished=False)
         deadline = self.job.deadline
         if deadline is not None and time.monotonic() >= deadline:
-            return NightStage(name, Verdict.NOT_RUN, "--max-hours was over", finished=False)
+            return NightStage(name, Verdict.NOT_RUN, "--max-hours was reached", finished=False)
         self.tell(f"{name}: {len(nodes)} nodes; log: {self.job.night.path(f'{name}.log')}")
         stage = measure(name, self.job, nodes)
         self.tell(f"{name}: {stage.verdict}: {stage.message}")
@@ -93,7 +93,7 @@ class Runner:
         out, log = night.path("report.out"), night.path("report.log")
         ended = run(command, out, log, time.monotonic() + _REPORT_S)
         if ended.status:
-            self.tell(f"report: ended with exit status {ended.status}: {ended.said}")
+            self.tell(f"report: exited with status {ended.status}: {ended.said}")
             return state
         lines = out.read_text(encoding="utf-8", errors="replace").splitlines()
         # Without checks, its first line is a verdict on the sweep, which the stage has said.
@@ -104,7 +104,7 @@ class Runner:
     def _save(self, state: NightlyDocument) -> None:
         night = self.job.night
         with file_error(
-            "cannot be written", night.directory, "make room, and continue with --resume"
+            "cannot be written", night.directory, "free some space, and continue with --resume"
         ):
             night.save(state)
 

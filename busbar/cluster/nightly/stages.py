@@ -192,7 +192,7 @@ def _stage(
     """Return a stage that left a verdict, which its exit status must confirm."""
     finished = not ended.late and not _signalled(ended)
     if not finished:
-        # What was measured until then counts, but nothing of it is good for the rest.
+        # Earlier results count, but say nothing about the rest.
         verdict = worst([verdict, Verdict.UNKNOWN])
         message = f"{_how(ended)}; {message}"
     elif ended.status != exit_status(verdict):
@@ -210,10 +210,10 @@ def _without_verdict(name: StageName, ended: Ended) -> NightStage:
 
 def _how(ended: Ended) -> str:
     if ended.late:
-        return "was ended by --max-hours"
+        return "was stopped by --max-hours"
     if ended.status < 0:
         return f"was ended by signal {-ended.status}"
-    return f"ended with exit status {ended.status}"
+    return f"exited with status {ended.status}"
 
 
 def _signalled(ended: Ended) -> bool:

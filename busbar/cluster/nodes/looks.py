@@ -34,7 +34,7 @@ _ACTIONS: dict[GateAction, NodeAction] = {
 _MOST_TEXT = 300
 _RECENT_S = 14 * 86400
 """Changes of the history count for so long."""
-_HINT = "give what busbar gate, sweep run or check printed with --json, or results.json"
+_HINT = "pass the JSON output of busbar gate, sweep run or check, or results.json"
 Found = Iterator[tuple[str, str, bool, NodeAction]]
 """Node, what was found, whether that is certain, and what repairs it."""
 
@@ -49,7 +49,7 @@ def _look(source: NodeSource, time: float, nodes: Iterable[str], found: Found) -
 
 
 def look_of(path: Path) -> NodeLook:
-    """Return the look in a file; raise ``BusbarError`` for anything that is none."""
+    """Read the look in a file; raise ``BusbarError`` if the file does not contain one."""
     document = read_document(path, _HINT, GateDocument, SweepRun, Analysis, CheckDocument)
     with value_error("{}", path, _HINT):
         if isinstance(document, GateDocument):
@@ -84,7 +84,7 @@ def _swept(sweep: SweepRun | Analysis, nodes: set[str]) -> Found:
         for gone in sweep.gone:
             yield gone.node, gone.reason, True, "reboot"
         for node in sweep.unsteady:
-            yield node, "slow at times, as with packet loss", False, "retest"
+            yield node, "slow at times, possibly packet loss", False, "retest"
         for place in sweep.wrong_data:
             ends = _ends(place.partition("/")[0], nodes)
             yield from ((end, f"wrong data: {place}", len(ends) == 1, "ticket") for end in ends)
@@ -122,7 +122,7 @@ def _checked(check: str, rows: Sequence[tuple[tuple[str, ...], Result]]) -> Foun
 
 
 def of_history(events: Iterable[Event], series: Sequence[NightSeries], at: float) -> NodeLook:
-    """Return the nodes that became slower by themselves within the last two weeks."""
+    """Return the nodes that, unlike others, became slower within the last two weeks."""
     since = at - _RECENT_S
     nodes = (each.key.node.split(",") for each in series if each.times[-1] > since)
     return _look("history", at, chain.from_iterable(nodes), _slower(events, since))

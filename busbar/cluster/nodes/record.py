@@ -122,7 +122,7 @@ def load(directory: Path) -> NodesDocument:
 
 def read_nodes(path: Path) -> NodesDocument:
     """Return the records in a file; raise ``BusbarError`` for anything else."""
-    hint = "give nodes.json of busbar nightly; if it is damaged, remove it"
+    hint = "pass nodes.json of busbar nightly; if it is damaged, remove it"
     document: NodesDocument = read_document(path, hint, NodesDocument)
     return document
 

@@ -36,7 +36,7 @@ class Accusation:
     nodes: tuple[str, ...] = ()
     """The nodes whose jobs it slows down."""
     direction: Direction = ""
-    """The only slow direction, as far as the readings tell."""
+    """The only direction in which readings are slow."""
     fault: Fault = "slow"
     """What is wrong: it is slow, loses packets, was down, or has damaged packets."""
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Name the slow node, NIC, link or uplink from the rows of a sweep, and nothing but them.
+"""Name the slow node, NIC, link or uplink from the rows of a sweep only.
 
 Each NIC is judged on its own, and all NICs at once. Then the findings are put together:
 
@@ -52,7 +52,7 @@ class Analysis:
     accused: tuple[Accusation, ...]
     """What is slow."""
     suspects: tuple[SuspectPair, ...]
-    """What to measure again; a pair that is listed several times, so many times."""
+    """Pairs to measure again, once for each time that they are listed."""
     unmeasured: tuple[str, ...]
     """Nodes, ``NODE/NIC``, ``NODE/LINK`` and pairs ``NODE-NODE`` or ``NODE-NODE/NIC`` that could
     not be measured."""
@@ -159,9 +159,9 @@ class _Analyser:
         notes = [*undecided]
         if results.cut_lines:
             lines = ", ".join(map(str, results.cut_lines[:5]))
-            notes.append(f"{len(results.cut_lines)} lines were cut off: line {lines}")
+            notes.append(f"{len(results.cut_lines)} lines are truncated: line {lines}")
         if self._readings.repeated:
-            notes.append(f"{self._readings.repeated} measurements are there more than once")
+            notes.append(f"{self._readings.repeated} measurements are duplicates")
         if self._readings.failed:
             notes.append(f"{len(self._readings.failed)} measurements have no rate")
         lost = unmeasured(self._readings, planned)
@@ -195,7 +195,7 @@ class _Analyser:
             node = self._names[end]
             others = sorted(has[end] - certain.keys())
             if all(self._as_slow(end, nic, certain) for nic in others):
-                found = certain | dict.fromkeys(others, "as slow, but not certain on its own")
+                found = certain | dict.fromkeys(others, "equally slow, but not certain alone")
                 each = "; ".join(f"{nic}: {text}" for nic, text in found.items())
                 whole[end] = f"all its NICs are slow: {each}" if len(found) > 1 else each
                 continue
@@ -214,7 +214,7 @@ class _Analyser:
         return any(mine < self._score(end, one) + self._alike for one in slow)
 
     def _score(self, end: int, nic: str) -> float:
-        """Return the score of a NIC of a node, NaN if there is none."""
+        """Return the score of a node's NIC; NaN if it has no score."""
         scores = self._judged.get(nic, JudgedPairs()).scores
         return float(scores[end]) if len(scores) else math.nan
 

@@ -75,6 +75,6 @@ class SweepRun:
 
 def read_sweep(path: Path) -> Analysis | SweepRun:
     """Return the verdict in a file; raise ``BusbarError`` for anything else."""
-    hint = "give what busbar sweep analyse --json or busbar sweep run --json printed"
+    hint = "pass the JSON output of busbar sweep analyse or busbar sweep run"
     sweep: Analysis | SweepRun = read_document(path, hint, Analysis, SweepRun)
     return sweep

@@ -22,8 +22,8 @@ def of_node(pairs: Pairs, culprit: Culprit, candidates: Bools, expected: str) ->
     rates = pairs.rate[mine]
     if culprit.common:
         return (
-            f"{_range(rates)} in {len(rates)} pairs; {expected}; all its partners are as slow,"
-            " so the cause may be common to them"
+            f"{_range(rates)} in {len(rates)} pairs; {expected}; all its "
+            "partners are equally slow, so the cause may be common"
         )
     with_healthy = ~candidates[others]
     theirs = np.isin(pairs.a, others[with_healthy]) | np.isin(pairs.b, others[with_healthy])

@@ -35,7 +35,7 @@ _MOST_SHARED = 4  # method: by so much the links of nodes exceed the uplinks of 
 _FASTER = 0.01  # method: share of much faster pairs that shows a faster kind of node
 _WELL = 0.25  # fleets: share of readings with others in which the ends of a slow link are fast
 _OPEN = 0.1  # paths: chance that a healthy fleet has such a link, which then is well
-_COMPARABLE = 4  # method: of fewer nodes, nobody knows which is the slow one
+_COMPARABLE = 4  # method: with fewer nodes, the slow one cannot be identified
 Link = tuple[int, int]
 
 
@@ -68,7 +68,7 @@ class JudgedPairs:
     scores: Floats = field(default_factory=lambda: np.zeros(0))
     """By end, relative to the fleet; empty if the fleet was not judged."""
     open: list[str] = field(default_factory=list)
-    """What nobody can decide without a limit."""
+    """Questions that cannot be decided without a limit."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Judge:
                 return found
         else:
             if (nodes := len(np.union1d(pairs.a, pairs.b))) < _COMPARABLE:
-                found.open.append(f"{nodes} nodes are too few to compare; give --limit")
+                found.open.append(f"{nodes} nodes are too few to compare; pass --limit")
             _note_slow_crossing(found, paths.rates, crossing, cut)
             _note_generations(found, pairs, paths)
         expected = f"the fleet reaches {evidence.gb_per_s(paths.rates[rest]):.4g} GB/s"
@@ -141,9 +141,9 @@ class Judge:
         return found
 
     def _share_uplinks(self, pairs: Pairs, crossing: Bools, paths: Paths, cut: float) -> Bools:
-        """Return the readings that a limit cannot judge, as all leaves share uplinks alike.
+        """Return readings that a limit cannot judge, because all leaves share uplinks equally.
 
-        Of two leaves nobody knows it, and no fabric is built with less than a quarter.
+        With two leaves this is unknown, and no fabric is built with less than a quarter.
         """
         if len(np.union1d(self.leaf[pairs.a[crossing]], self.leaf[pairs.b[crossing]])) <= PATH:
             return np.zeros(len(pairs), bool)
@@ -199,7 +199,7 @@ class Judge:
         culprits = [link for link in again if link.chance < ALPHA]
         ends = np.array([divmod(culprit.end, rest.count) for culprit in culprits], np.int64)
         several = np.flatnonzero(np.bincount(ends.ravel(), minlength=rest.count) >= FEWEST)
-        found.suspects |= set(several.tolist())  # so many slow links are one slow end
+        found.suspects |= set(several.tolist())  # this many slow links mean one slow end
         others = ~np.isin(links_of(rest), [culprit.end for culprit in culprits])
         others &= ~bad[rest.a] & ~bad[rest.b]
         for culprit in culprits:
@@ -276,8 +276,8 @@ def _mixed(rates: Pairs, candidates: Bools) -> str:
 
 def _kinds(slow: int, nodes: int, rate: float, others: str) -> str:
     return (
-        f"{slow} of {nodes} nodes reach {rate:.4g} GB/s{others}: without a limit nobody knows"
-        " whether they are slow or another kind; give --limit"
+        f"{slow} of {nodes} nodes reach {rate:.4g} GB/s{others}: without a "
+        "limit, they may be slow or of a different kind; pass --limit"
     )
 
 
@@ -289,7 +289,7 @@ def _faster(rest: Pairs, rates: Pairs, cut: float) -> str:
     fast, most = (evidence.gb_per_s(rates.rate[which]) for which in (faster, ~faster))
     return (
         f"{int(faster.sum())} of {len(rest)} pairs reach {fast:.4g} GB/s, most {most:.4g}: without"
-        " a limit nobody knows whether most nodes are slow or another kind; give --limit"
+        " a limit, most nodes may be slow or of a different kind; pass --limit"
     )
 
 
@@ -310,6 +310,6 @@ def _note_slow_crossing(found: JudgedPairs, rates: Floats, crossing: Bools, cut:
     across, inside = evidence.gb_per_s(rates[crossing]), evidence.gb_per_s(rates[~crossing])
     if math.log(across / inside) < cut:
         found.open.append(
-            f"pairs of different leaves reach {across:.4g} GB/s, those of one leaf {inside:.4g}:"
-            " without a limit nobody knows whether uplinks are slow or shared; give --limit"
+            f"pairs of different leaves reach {across:.4g} GB/s, pairs of one leaf {inside:.4g}:"
+            " without a limit, uplinks may be slow or shared; pass --limit"
         )

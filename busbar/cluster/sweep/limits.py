@@ -24,7 +24,7 @@ def of_limit(
     return {
         nic: Least(
             limit / part * (1 - tolerance),
-            f"{1 - tolerance:.0%} of the limit of {limit / part:.4g} GB/s is the least",
+            f"{1 - tolerance:.0%} of the limit of {limit / part:.4g} GB/s is the minimum",
         )
         for nic, part in parts.items()
     }

@@ -42,14 +42,14 @@ from busbar.robust import DEVIATION, chance_of_so_many
 FEWEST = 3  # method: pairs with different partners that an accusation needs
 ALPHA = 1e-3  # method: chance of a false accusation in one analysis
 BURST = 0.01  # fleets: share of readings that something else may disturb, whatever others show
-_FREE = 4  # fleets: one of so many readings of an end may be better than its score
+_FREE = 4  # fleets: one in this many readings of an end may be better than its score
 _FREE_IN_COMMON = 8  # fleets: the same for ends that are slow together
 _MANY = 10  # fleets: healthy readings that show their scatter by the median absolute deviation
 _DEGREES = 3  # method: degrees of freedom of noise with a heavy tail
 _SUSPECT_DEVIATIONS = 3  # fleets: how far below the healthy scores an end is a suspect
 _SUSPECT_SHARE = 0.5  # fleets: the same as a share of the tolerance
 _ENOUGH_BESIDE = 30  # paths: first readings of the rounds that repeat links
-_ENOUGH = 8  # paths: with so many partners, an end that is not a candidate is not a suspect
+_ENOUGH = 8  # paths: with this many partners, an end that is not a candidate is not a suspect
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -301,7 +301,7 @@ def chance_of(readings: Floats, null: Floats) -> float:
 
 
 def deviations(tests: int) -> float:
-    """Return how many standard deviations ``ALPHA`` allows one of so many tests."""
+    """Return how many standard deviations ``ALPHA`` allows in one of this many tests."""
     return NormalDist().inv_cdf(1 - ALPHA / tests)
 
 

@@ -59,7 +59,7 @@ def lossy(rows: Iterable[MeasuredPair]) -> Loss:
         who = "it sends" if direction == "sending" else "its partners send to it"
         count = sum(each.share > high for each in mine)
         text = (
-            f"{share:.1%} of the segments that {who} are sent again, in {count} of {len(mine)}"
+            f"{share:.1%} of the segments that {who} are retransmitted, in {count} of {len(mine)}"
             " readings"
         )
         found.append(Accusation(node, "node", text, (node,), direction, "loss"))

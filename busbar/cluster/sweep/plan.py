@@ -23,7 +23,7 @@ from busbar.words import grouped
 
 MOST_ROWS = 10_000_000
 _SMALL = 128
-"""Up to so many nodes a matching is tried again if it still has a pair that should not be."""
+"""Largest number of nodes for which a matching with unwanted pairs is tried again."""
 _TRIES = 50
 Pairs = list[tuple[int, int]]
 
@@ -34,7 +34,7 @@ def plan(
     """Return the pairs of every round; the same arguments give the same plan."""
     if rounds * (len(nodes) // 2) > MOST_ROWS:
         what = f"a plan has at most {MOST_ROWS:,} pairs, got {rounds * (len(nodes) // 2):,}"
-        raise BusbarError(what, where="--rounds", hint="plan fewer rounds")
+        raise BusbarError(what, where="--rounds", hint="use fewer --rounds")
     planner = _Planner(_leaf_numbers(nodes, topology), rounds, Random(seed))  # noqa: S311
     return [
         PlannedPair(number, nodes[a], nodes[b])
@@ -124,7 +124,7 @@ class _Planner:
         return pairs, left
 
     def _leave_one_out(self, pairs: Pairs, left: list[int]) -> tuple[Pairs, list[int]]:
-        """Make an odd number of nodes even: nobody sits out again before all others did."""
+        """Make an odd number of nodes even: no node sits out twice before all others have."""
         if len(left) % 2 == 0:
             return pairs, left
         fewest = self._sat_out.min()
@@ -140,7 +140,7 @@ class _Planner:
         return pairs, [node for node in left if node != out]
 
     def _across(self, nodes: list[int]) -> Pairs:
-        """Pair an even number of nodes, as far as possible of different leaves and not yet met."""
+        """Pair an even number of nodes, preferably from different leaves and not yet paired."""
         if not nodes:
             return []
         tries = _TRIES if len(nodes) <= _SMALL else 1

@@ -49,7 +49,7 @@ def port_faults(
 
 
 def _usual(counter: PortCounter, counts: list[int], nodes: int) -> float:
-    """Return the growth that accuses nobody."""
+    """Return the growth that is not a fault."""
     if counter.effect == "down":
         return 0
     if counter.effect == "errors":

@@ -27,7 +27,7 @@ class Readings:
     """Every node that a row names, ``n2`` before ``n10``; the numbers of `Pairs` count them."""
     measured: Mapping[str | None, Pairs]
     failed: tuple[MeasuredPair, ...]
-    """Rows without a rate, of which no repetition has one either."""
+    """Rows without a rate, even in repetitions."""
     repeated: int
     """Rows that another row of the same round, pair and NIC replaces."""
 

@@ -25,7 +25,7 @@ from busbar.parse import numbers
 
 LONGEST_LINE = 1 << 16
 LONGEST_NAME = 255
-_HINT = "write rows as `busbar sweep run` does"
+_HINT = "use the format of `busbar sweep run`"
 _Row = TypeVar("_Row", "PlannedPair", "MeasuredPair")
 
 
@@ -121,7 +121,7 @@ def read_plan(path: Path) -> list[PlannedPair]:
         for node in (row.a, row.b):
             if (row.round, node) in busy:
                 what = f"node {node} is in round {row.round} twice"
-                raise BusbarError(what, where=f"{path}:{number}", hint="pair a node once a round")
+                raise BusbarError(what, where=f"{path}:{number}", hint="use a node once per round")
             busy.add((row.round, node))
         rows.append(row)
     if not rows:
@@ -177,7 +177,7 @@ def result_row(value: object) -> MeasuredPair:
 
 def _lines(path: Path) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that are not empty, with their numbers."""
-    hint = "name a file that busbar sweep run wrote"
+    hint = "pass a file written by busbar sweep run"
     with file_error("cannot be read", path, hint), open(path, "rb", opener=regular) as stream:
         yield from _bounded(stream, path)
 

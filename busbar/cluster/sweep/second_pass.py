@@ -92,14 +92,14 @@ class Partners:
         }
 
     def of(self, node: str, count: int = 1) -> list[str]:
-        """Return so many nodes of its leaf; of all leaves, if they are too few there."""
+        """Return the requested number of nodes of its leaf, or of all leaves if it has too few."""
         near = self._near.get(self._leaf_of.get(node), deque())
         near = near if len(near) >= count else self._all
         near.rotate(-count)
         return [near[at] for at in range(min(count, len(near)))]
 
     def in_turn(self, link: SuspectPair, count: int) -> Iterator[SuspectPair]:
-        """Yield a link so many times, in turn with each end and a neighbour of the other.
+        """Yield a link repeatedly, alternating with each end and a neighbour of the other end.
 
         They take the same way, so that what disturbs one end or the way for some time, or collides
         on it, slows them as well.

@@ -78,7 +78,7 @@ def slow_uplinks(
 
 
 def _together(leaves: list[int], total: int) -> list[Uplink]:
-    """Return the uplinks if no leaf has good ones: of two leaves nobody can say whose they are."""
+    """Return the uplinks if no leaf has good ones: with two leaves, the slow side is unknown."""
     if total == PATH:
         return [(leaves[0], leaves[1])] if len(leaves) == PATH else []
     return [(one,) for one in leaves]

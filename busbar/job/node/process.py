@@ -37,7 +37,7 @@ ANY_RANK = "ranks"
 
 
 def text_in(path: str, most: int = 1 << 16) -> str:
-    """Return the beginning of a file; empty if there is none, or the kernel refuses it."""
+    """Return the beginning of a file; empty if it is missing or unreadable."""
     with suppress(OSError), open(path, "rb") as file:
         return file.read(most).decode("utf-8", "replace")
     return ""

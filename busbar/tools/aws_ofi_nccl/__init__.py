@@ -40,7 +40,7 @@ def _ranks(output: JobOutput) -> int:
 def _answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     done = set(shown.facts.values("ofi.completions", "rank"))
     if done != {str(rank) for rank in range(launch.ranks)}:
-        yield f"messages of {len(done)} of {launch.ranks} ranks came through"
+        yield f"messages of {len(done)} of {launch.ranks} ranks arrived"
 
 
 TOOL = Tool(

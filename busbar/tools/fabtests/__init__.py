@@ -25,7 +25,7 @@ def _answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     if table != rows(shown.until_exit):
         yield "a reading follows the exit status"
     if lost := [format_bytes(row.nbytes) for row in table if not row.all_arrived]:
-        yield f"messages of {', '.join(lost)} were lost"
+        yield f"messages from {', '.join(lost)} were lost"
     asked = launch.option("-I")
     for row in table:
         if launch.sizes and row.nbytes not in launch.sizes:

@@ -73,7 +73,7 @@ def _of_sizes(asked: NcclOptions, launch: BenchLaunch, output: JobOutput) -> Ite
     repeated = Counter((r.nbytes, r.type, r.redop, r.root) for r in rows if r.nbytes >= MIB)
     for (nbytes, *_), count in repeated.items():
         if count != asked.cycles:
-            yield f"{format_bytes(nbytes)} is in the output {count} times, not {asked.cycles}"
+            yield f"{format_bytes(nbytes)} appears {count} times in the output, not {asked.cycles}"
             return
 
 
@@ -112,7 +112,7 @@ def lone(launch: BenchLaunch, shown: LaunchOutput) -> str:
     processes = max(shown.runs, len(facts.devices), len(shown.ranks))
     return (
         f"each of {processes} processes ran alone: {Path(launch.command[0]).name} is built without"
-        " MPI, or for another MPI than the launcher's; build nccl-tests (rccl-tests) with"
+        " MPI, or not for the launcher's MPI; build nccl-tests (rccl-tests) with"
         f" MPI=1 MPI_HOME=..., or run it as one process with -g {launch.ranks}"
     )
 

@@ -94,7 +94,7 @@ def read_document(name: str, text: str) -> JobOutput | None:
             return _read_records(_Places(name, text))
         return _read_config(name, text)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"the JSON has another form: {error!r}") from error
+        raise ValueError(f"the JSON has an unexpected form: {error!r}") from error
 
 
 def _read_config(name: str, text: str) -> JobOutput | None:
@@ -235,5 +235,5 @@ def _wrong(count: Any) -> int | None:
 def _mend(text: str) -> str:
     head, brace, _ = text.rpartition("\n  },")
     if not brace or '"results"' not in head:
-        raise ValueError("the JSON breaks off before its first result")
+        raise ValueError("the JSON is truncated before its first result")
     return head + "\n  }\n ]\n}"

@@ -51,7 +51,7 @@ def _collective(run: Run, reading: Reading) -> Expectation:
     if run.memory == "host":
         raise NoExpectation("host buffers use no link of the GPUs")
     if reading.kind == "latency_us":
-        raise NoExpectation("a latency of a collective has no band; its bus bandwidth has")
+        raise NoExpectation("the latency of a collective has no band; use its bus bandwidth")
     return not_staged(run, reading, reading.operation)
 
 

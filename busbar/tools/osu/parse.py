@@ -174,7 +174,7 @@ def _add(facts: JobOutput, banner: OsuBanner, row: OsuRow, evidence: Evidence) -
 def _contradiction(banner: OsuBanner, row: OsuRow) -> str:
     """Return what is wrong with a row of ``osu_mbw_mr``, which has two rates."""
     if row.whole and row.others:
-        return f"{row.value:g} has no decimals: a blank parts a number in two"
+        return f"{row.value:g} has no decimals: a space splits a number in two"
     if banner.test != "osu_mbw_mr" or not row.others or not row.nbytes:
         return ""
     rate = row.value * 1e6 / row.nbytes
