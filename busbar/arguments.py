@@ -151,7 +151,7 @@ class Parser(argparse.ArgumentParser):
             message += f", not the option {after[0]!r}" if after else ""
         message = message.replace("ignored explicit argument", "takes no value, got")
         if message.endswith("required: --site") or "IMAGE, --site" in message:
-            see = "; busbar site list prints the sites"
+            see = "; busbar site list prints the sites, and local is this machine"
         self.exit(2, f"{self.prog}: error: {one_line(message)}{see}\n")
 
 

@@ -150,7 +150,7 @@ def find_cuda() -> tuple[Path, Path]:
                 return header.parent, library.parent
     raise BusbarError(
         "no CUDA toolkit found in " + ", ".join(map(str, prefixes)),
-        hint="install it, or set CUDA_HOME to its prefix; without NVIDIA GPUs, omit --site",
+        hint="the site has NVIDIA GPUs: install or load it here, or set CUDA_HOME to its prefix",
     )
 
 
