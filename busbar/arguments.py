@@ -149,6 +149,9 @@ class Parser(argparse.ArgumentParser):
             names = message.split()[1].rstrip(":").split("/")
             after = [b for a, b in pairwise(self._words) if a in names and b.startswith("-")]
             message += f", not the option {after[0]!r}" if after else ""
+            message += (
+                f"; write {names[-1]} {self._option_string_actions[names[-1]].metavar or 'VALUE'}"
+            )
         message = message.replace("ignored explicit argument", "takes no value, got")
         if message.endswith("required: --site") or "IMAGE, --site" in message:
             see = "; busbar site list prints the sites, and local is this machine"

@@ -52,7 +52,8 @@ class Meant:
             for key, each in self._options.items()
             if each.metavar == metavar or value in (each.choices or ()) or key == f"--{value}"
         ]
-        found = [*found, close] if close else found or self._named_in_help(name)
+        begun = [key for key in self._options if key.startswith(f"--{name}")]  # -s for --site
+        found = [*found, close] if close else found or begun or self._named_in_help(name)
         hint = f"; did you mean {' or '.join(map(repr, dict.fromkeys(found)))}?" if found else ""
         if self._of_slurm and not close:
             given = f"{word}{'=' if word.startswith('--') else ' '}{value}" if value else word
@@ -98,6 +99,8 @@ class Meant:
             is_typed = action and (action.type or action.choices) and action.type is not Path
             if option == "--sbatch" or (action and is_typed and accepts(action, value)):
                 quoted = f"; write {option} {shlex.quote(value)}"
+            elif action and is_typed and accepts(action, value.replace(" ", ",")):
+                quoted = f"; write {option} {value.replace(' ', ',')}"
         kinds = {"DIR": not os.path.isfile(word), "FILE": os.path.isfile(word)}
         of_paths = [key for key, each in options.items() if kinds.get(str(each.metavar))]
         found = [key for key, each in options.items() if word in (each.choices or ())]
