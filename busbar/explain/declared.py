@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from busbar.explain.catalog import CAUSES, Entry, cause, declare
@@ -38,7 +39,9 @@ def _when_seen(id_: str, entry: Entry) -> None:
         if entry.without_readings and not fatal:
             return
         lines = lines_of(*messages, facts.setting(entry.setting), facts.first(entry.shown))
-        summary = entry.summary.format_map(messages[0].fields)
+        # Open MPI wraps its help after the first word of a sentence.
+        summary = re.sub(r"\.  [A-Z]\w*$", "", entry.summary.format_map(messages[0].fields))
+        summary = " ".join(summary.split())
         if entry.names:
             around = facts.around.get(f"{id_}.{strength}", [])
             subject = NAMERS[entry.names](facts, around)
