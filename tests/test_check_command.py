@@ -273,7 +273,7 @@ def test_bad_input_is_one_line(tmp_path, options, says):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--max-retries=-1"], "--max-retries: must be an integer of 0 or more, got '-1'"),
+        (["--max-retries=-1"], "--max-retries: must be an integer, 0 or more, got '-1'"),
         (["-c", "no-such-file.py"], "-c/--checks: 'no-such-file.py' does not exist"),
     ],
 )
@@ -322,7 +322,7 @@ def earlier(tmp_path):
         (["--site=local", "-n", "link_matrx"], "no check has 'link_matrx'"),
         (["--site=local", "-n", "gpu_aware", "-t", "full"], "no check matches"),
         (["--site=local", "-n", "gpu_aware_hipcc"], "no check can run here"),
-        (["--site=local", "--max-retries=-1"], "must be an integer of 0 or more"),
+        (["--site=local", "--max-retries=-1"], "must be an integer, 0 or more"),
         (["--site=local", "-n", "memory", "--list"], ""),
     ],
 )

@@ -100,6 +100,8 @@ def test_without_a_stack_the_list_is_of_what_the_site_declares(
     assert "no delivery 'spack' available" in busbar(*words, "--list", "--delivery", "spack")
     assert configurations == []
     assert busbar(*words, "--list") == "enough is known; stop"
-    assert "listing what site.yaml declares, as nothing can run here: " in capsys.readouterr().err
+    assert (
+        "nothing can run on this machine, listing what site.yaml declares: "
+    ) in capsys.readouterr().err
     ((environments, *_),) = configurations
     assert len(environments) > 1

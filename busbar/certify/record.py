@@ -111,7 +111,7 @@ def begin(directory: Path, contract: Path, site: Site, attached: Iterable[Path] 
             if not source.exists():
                 continue
             if copy.exists() and copy.read_bytes() != source.read_bytes():
-                what, hint = (f"{source} has changed since it began", "choose another --output")
+                what, hint = f"{source} has changed since it began", "choose another --output"
                 raise BusbarError(what, where=str(directory), hint=hint)
             replace_file(copy, source.read_bytes())
 
@@ -153,7 +153,7 @@ def subjects(directory: Path) -> Iterator[Subject]:
     for path in sorted(directory.rglob("*")):
         name, found = str(path.relative_to(directory)), path.lstat()
         if not stat.S_ISDIR(found.st_mode) and not stat.S_ISREG(found.st_mode):
-            raise BusbarError("is not a plain file", where=str(path), hint="remove it")
+            raise BusbarError("is not a regular file", where=str(path), hint="remove it")
         if found.st_size > _MOST_BYTES:
             raise BusbarError("has more than 4 GiB", where=str(path), hint="remove it")
         if stat.S_ISREG(found.st_mode) and path not in others:

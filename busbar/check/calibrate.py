@@ -239,7 +239,7 @@ def _refuse_different_nodes(groups: Mapping[SeriesKey, Sequence[_Measured]]) -> 
             values = " and ".join(f"{value:.4g} on {name}" for name, value in middles.items())
             what = f"nodes {' and '.join(nodes)} differ: {where} has {values}"
         raise BusbarError(
-            what, where="busbar site calibrate", hint="mend the node, or leave its runs out"
+            what, where="busbar site calibrate", hint="repair the node, or omit its runs"
         )
 
 

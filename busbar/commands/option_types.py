@@ -80,12 +80,12 @@ def stages(text: str) -> tuple[str, ...]:
     """Return the stages in a comma-separated list, in the order in which they run."""
     words = text.split(",")
     if unknown := [word for word in words if word not in _STAGES]:
-        raise ValueError(f"{unknown[0]!r} is not a stage; write some of {','.join(_STAGES)}")
+        raise ValueError(f"{unknown[0]!r} is not a stage; choose from {','.join(_STAGES)}")
     return tuple(name for name in _STAGES if name in words)
 
 
 def message_size(text: str) -> int:
-    """Return the bytes of a size such as ``16M``."""
+    """Return the number of bytes of a size such as ``16M``."""
     size = units.parse_bytes(text)
     if not size:
         raise ValueError("must be at least 1 byte")

@@ -213,7 +213,7 @@ def _detect(args: argparse.Namespace) -> int:
 
 def _write_like(args: argparse.Namespace) -> int:
     if not args.output or args.files:
-        what = "--like needs --output DIR, and excludes --from"
+        what = "--like requires --output DIR, and excludes --from"
         raise BusbarError(what, hint="the last part of DIR is the name of the new site")
     refuse_links(args.output, "--output")  # resolve() hides them
     directory = args.output.resolve()

@@ -109,7 +109,7 @@ def test_other_forms(busbar: Command) -> None:
         ("--profile", "turbo", "known: msccl-one-process, mscclpp"),
         ("--lane", "nope", "known: ucx-1.14, ucx-current"),
         ("--stack", "cuda", "known: rocm"),
-        ("--gpus", "-3", "must be an integer of 0 or more, got '-3'"),
+        ("--gpus", "-3", "must be an integer, 0 or more, got '-3'"),
         ("--gpus", "65", "must be 1 to 64, got 65"),
     ],
 )
