@@ -230,8 +230,8 @@ def test_a_gate_that_does_not_answer_is_not_run_and_accuses_nobody(
     [
         ("kill -9 $$", 2, "not run", "signal 9"),
         ("echo 'salloc: error: Invalid account' >&2; exit 2", 2, "not run", "Invalid account"),
-        ("exit 0", 2, "not run", "exit status 0"),
-        ("echo 7 >$data/sweep.status", 1, "failed", "exit status 7"),
+        ("exit 0", 2, "not run", "exited with status 0"),
+        ("echo 7 >$data/sweep.status", 1, "failed", "exited with status 7"),
     ],
 )
 def test_a_stage_that_breaks_is_no_pass_and_does_not_end_the_night(

@@ -299,7 +299,7 @@ def test_a_calibration_above_the_limit_judges_nothing(site):
     ("change", "says"),
     [
         (lambda bands: (*bands, bands[0]), "two bands"),
-        (lambda bands: (bands[0].model_copy(update={"low": 999.0}),), "in this order"),
+        (lambda bands: (bands[0].model_copy(update={"low": 999.0}),), "in ascending order"),
     ],
 )
 def test_bands_that_contradict_each_other_are_refused(site, change, says):

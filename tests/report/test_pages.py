@@ -405,7 +405,7 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
         (". --mail", ".: is a directory; pass a file in it, such as a.json"),
         ("a.json b.json --mail", "several sites: h200x4, other"),
         ("a.json --site p5 --mail", "no results of site p5, only of h200x4"),
-        ("a.json --since yesterday --mail", "yesterday"),
+        ("a.json --since lastweek --mail", "lastweek"),
         ("a.json --output a.json", "cannot be written"),
         ("a.json --prometheus a.json/x", "cannot be written: Not a directory"),
         ("--sweep a.json --mail", "a.json: is a results.json of busbar check"),

@@ -216,13 +216,13 @@ def test_an_environment_without_a_lock_is_named(
     output = capsys.readouterr()
     name = "cuda-sm_90-local-ubuntu22.04/ucx-current"
     assert output.out == f"{tmp_path}/_stacks/{name}\n"
-    derived = f"run make spack, or make spack-lock ENVS={name}\n"
+    derived = f"make spack derives it, or make spack-lock ENVS={name}\n"
     assert output.err == f"busbar site spack: no lock for ubuntu22.04 is committed; {derived}"
     # What concretize leaves behind if Spack finds no solution.
     own = tmp_path / "h200x4/spack/cuda-sm_90-local/spack.yaml"
     written(own, "spack: {}\n")
     assert main(["site", "spack", site, "--system", "debian12"]) == 0
-    solved = f"run: make spack-concretize SITE={site}\n"
+    solved = f"run make spack-concretize SITE={site}\n"
     assert capsys.readouterr().err == f"busbar site spack: no lock found; {solved}"
     (own.parent / "spack.lock").touch()
     assert main(["site", "spack", site, "--system", "debian12"]) == 0
