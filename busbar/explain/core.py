@@ -362,18 +362,12 @@ def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:
     if outcome is Verdict.FAILED and off:
         return [finding(f"{_value(off[-1])} is no rate", *lines, id_="invalid-reading")]
     if outcome is Verdict.DEGRADED:
-        band = f"{_value(off[-1])}, {_bound(off[-1])}" if off else "by the caller's verdict"
         sure = not all(j.expectation and j.expectation.outside for j in off) if off else True
-        return [finding(band, *lines, id_="below-band-unexplained", certain=sure)]
+        why, last_first = "the output does not show why", reversed(lines)
+        return [finding(why, *last_first, id_="below-band-unexplained", certain=sure)]
     return []
 
 
 def _value(judged: Judged) -> str:
     unit = "us" if judged.reading.kind == "latency_us" else "GB/s"
     return f"{judged.reading.value:.4g} {unit} at {format_bytes(judged.reading.nbytes)}"
-
-
-def _bound(judged: Judged) -> str:
-    if judged.reading.kind == "latency_us":
-        return f"the band ends at {judged.bound:.4g} us"
-    return f"the band begins at {judged.bound:.4g} GB/s"
