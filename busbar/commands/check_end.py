@@ -109,7 +109,7 @@ def _with_next_step(headline: Headline, site: Site | None) -> Headline:
     if headline.next or not site:
         return headline
     if site.scheduler == "local":
-        step = "to test a cluster: busbar site detect --output DIR/NAME, then check --site DIR/NAME"
+        step = "for a cluster: busbar site detect --output DIR/NAME, then check --site DIR/NAME"
     else:
         step = f"busbar sweep run --site {site.name} compares all nodes with each other"
     return replace(headline, next=step)
