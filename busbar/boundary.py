@@ -189,7 +189,7 @@ def refuse_foreign_code(file: Path) -> None:
             raise BusbarError(
                 f"{who} {path}, and {file.name} is executed",
                 where=str(file),
-                hint="only you, root and the owner of Busbar may own or be able to write to them",
+                hint="let you, root or the owner of Busbar own both, and no one else write",
             )
 
 
@@ -240,8 +240,7 @@ def replace_file(path: Path, content: str | bytes, *, public: bool = False) -> N
 
 
 def visible(text: str, keep: str = "\t\n") -> str:
-    r"""Escape characters that a terminal interprets or does not show, such as ``\x1b`` and
-    ``\u202e``.
+    r"""Escape characters that a terminal obeys or hides, such as ``\x1b`` and ``\u202e``.
 
     These are all characters that Unicode does not classify as printable (controls, formats such as
     text direction, separators other than the space, lone surrogates, unassigned characters),

@@ -203,7 +203,7 @@ def read_document(path: Path, hint: str, *kinds: Any) -> Any:
         schema = data.get("schema", _schema_of(kinds[0])) if isinstance(data, Mapping) else None
         if isinstance(schema, str) and schema not in by_schema:
             other = schema.partition("/")[0] in {each.partition("/")[0] for each in by_schema}
-            again = (": written by another version of Busbar; write it again") * other
+            again = ": written by another version of Busbar; write it again" * other
             raise ValueError(f"has the schema {schema!r}, not {' or '.join(by_schema)}{again}")
         kind = by_schema[schema] if isinstance(schema, str) else kinds[0]
         return parse_document(kind, data, finite=True)

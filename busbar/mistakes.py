@@ -108,7 +108,7 @@ def _of_kind(path: Path, place: str) -> BusbarError | None:
     if not kind["is"] or place in kind["accepted"] or not wanted:
         return None
     read = f", for {kind['read'].format(path)}" if kind["read"] else ""
-    return BusbarError(f"is {kind['is']}{read}", where=str(path), hint=f"give {wanted}")
+    return BusbarError(f"is {kind['is']}{read}", where=str(path), hint=f"pass {wanted}")
 
 
 def _kind(path: Path) -> dict[str, Any]:

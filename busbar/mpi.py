@@ -126,7 +126,7 @@ class MpiInstall:
         return variables
 
     def transports(self, stack: Stack, site: Site) -> tuple[str, ...]:
-        """Return the UCX transports that may connect two ranks on a node.
+        """Return the UCX transports, one of which must connect two ranks on a node.
 
         Empty except for Open MPI over UCX. MPICH opens UCX endpoints within a node but uses its
         own shared memory: its readings do not change with UCX_TLS=tcp. In that case, only the band
@@ -136,7 +136,7 @@ class MpiInstall:
         return _GPU.get(stack, SHARED_MEMORY) if known else ()
 
     def across(self, stack: Stack, site: Site) -> tuple[str, ...]:
-        """Return the UCX transports that connections between nodes may use."""
+        """Return the UCX transports, one of which each connection between nodes must use."""
         within = (*SHARED_MEMORY, *_GPU.get(stack, ()))
         return (*within, *network_transports(site)) if self.over_ucx(site) else ()
 
@@ -174,7 +174,7 @@ class MpiInstall:
 
 
 def network_transports(site: Site) -> tuple[str, ...]:
-    """Return the UCX transports that may carry data between nodes."""
+    """Return the UCX transports, one of which must carry data between nodes."""
     provider = site.fabric.provider if site.fabric else ""
     return _NETWORK.get(provider, ("tcp",))
 

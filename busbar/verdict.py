@@ -16,7 +16,7 @@ class Verdict(StrEnum):
     NOT_RUN = "not run"
     """Nothing was measured: the scheduler refused or cancelled the job, or it waited too long."""
     UNKNOWN = "unknown"
-    """Slow because of other programs, too much scatter, or the run was interrupted."""
+    """Other programs slowed the readings, they scatter too much, or the run was interrupted."""
     DEGRADED = "degraded"
     """Correct, but worse than the band."""
     IMPOSSIBLE = "impossible"

@@ -247,7 +247,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
         (["--lane=ucx-9"], "unknown lane 'ucx-9'; known: ucx-1.14, ucx-current"),
         (["--site=no-such-site"], "no site 'no-such-site'"),
         (["--output=/proc/nowhere"], "cannot be created"),
-        (["--output=/proc/version"], "cannot be made: File exists"),
+        (["--output=/proc/version"], "cannot be created: File exists"),
         (["--output=/tmp/a b"], "--output: '/tmp/a b' has the character ' '"),
         (["-n", "link_matrx"], "no check has 'link_matrx'; did you mean 'link_matrix'?"),
         (["-n", "("], "is not a valid regular expression"),

@@ -99,7 +99,7 @@ class Clause(Record):
     """One requirement."""
 
     require: Requirement
-    """Requirement: every node passes the ``gate``; a ``sweep`` finds nothing slow; a  ``check`` of
+    """Requirement: every node passes the ``gate``; a ``sweep`` finds nothing slow; a ``check`` of
     Busbar or of the site, all ``pairs`` of GPUs or ranks, or a ``collective`` reaches its figures;
     nothing fails in a ``soak``; all nodes have the ``same`` facts."""
     times: Count = 3
@@ -113,9 +113,9 @@ class Clause(Record):
     bytes: Annotated[Count, BeforeValidator(_bytes)] | None = None
     """Message size: only its readings count. Default: all sizes."""
     nodes: Count = 1
-    """Number of nodes that measure together; 1  means each node alone."""
+    """Number of nodes that measure together; 1 means each node alone."""
     at_least: Figures = ()
-    """The value that every rate must  reach: ``low``, ``95 % of typical``, ``80 % of limit``,
+    """The value that every rate must reach: ``low``, ``95 % of typical``, ``80 % of limit``,
     ``400 GB/s``.
 
     Default: every rate must be within its band. For a sweep: the rate between two nodes with all
@@ -127,7 +127,7 @@ class Clause(Record):
     """How long to repeat the checks of the other clauses."""
     facts: dict[str, str] = Field(default_factory=dict)
     """Names of provenance, such as driver, kernel, lock_hash, image_digest; an empty value only
-    requires that all nodes  agree."""
+    requires that all nodes agree."""
 
     @model_validator(mode="after")
     def _has_its_keys(self) -> Clause:

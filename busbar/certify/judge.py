@@ -60,7 +60,7 @@ def account(ledger: Ledger) -> tuple[NodeEvent, ...]:
 
 
 def facts_of(ledger: Ledger) -> dict[str, dict[str, str]]:
-    """Return the results of the latest runs of each node."""
+    """Return the facts that the latest runs of each node report."""
     found: dict[str, dict[str, str]] = {node: {} for node in ledger.nodes}
     for checked in filter(None, (each.checked for each in ledger.kept)):
         for check, common in checked.provenance.items():

@@ -40,7 +40,7 @@ _CLOCKS_S = 300
 """Permitted difference between the clocks of two nodes."""
 _END = "-----END SSH SIGNATURE-----"
 _ROUNDING = 5e-3
-"""Significant digits of the shortest numbers that benchmarks print, such as ``0.24``."""
+"""Permitted relative difference between a reading and the number in the log."""
 _HINT = "pass the directory of a record written by busbar certify run"
 
 

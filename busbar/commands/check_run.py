@@ -104,7 +104,7 @@ def _run(args: argparse.Namespace, output: Path, reframe: ReFrame) -> int:
 def _accepted(
     args: argparse.Namespace, output: Path, state: RunState, reframe: ReFrame
 ) -> tuple[RunPlan, list[Environment]]:
-    """Load the checks, and refuse errors while an earlier run's results still exist."""
+    """Load the checks; an error leaves the results of an earlier run in place."""
     site_file, site = _site(args)
     state.site, state.model = site.name, site
     state.target = _target(args, site)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``busbar explain``: find out from its output why a run is slow or failed."""
+"""``busbar explain``: find the cause of a slow or failed run in its output."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def _compile(args: argparse.Namespace) -> int:
     from busbar.commands.gate import gate_program  # noqa: PLC0415 - no gate needs it
 
     if not args.site:
-        raise BusbarError("compile requires a site", hint="give --site NAME")
+        raise BusbarError("compile requires a site", hint="pass --site NAME")
     xids = {str(code): xid for code, xid in _catalog().items()}
     site = replace(_trusted(args.site), xids=xids)
     for each in load(args.site).unlisted:

@@ -110,7 +110,7 @@ def changes(document: Changes) -> None:
     if not document.events:
         out.line(_no_change(document))
     if worse := of_news(list(news(document.events))):
-        step = "see below what else changed then; if intended, accept it by busbar site calibrate"
+        step = "see below what else changed; if intended, accept it with busbar site calibrate"
         out.headline(Verdict.DEGRADED, worse, step)
     for event in document.events:
         count = len(event.changes)

@@ -79,7 +79,7 @@ def _page(args: argparse.Namespace) -> Page:
     for name in ("rows", "topology"):
         if getattr(args, name) and not args.sweep:
             what = "requires --sweep, the results of the sweep"
-            raise BusbarError(what, where=f"--{name}", hint="give --sweep")
+            raise BusbarError(what, where=f"--{name}", hint="pass --sweep")
     sweep = _sweep(args) if args.sweep else None
     runs = _runs(args)
     run = runs[-1] if runs else None

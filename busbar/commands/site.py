@@ -297,8 +297,8 @@ def _modules(site: str, variables: dict[str, str]) -> str:
 def _spack(args: argparse.Namespace) -> int:
     """Print the directory of a site's environment, for spack -e.
 
-    Prefer the environment for the operating system of this machine, then the one for the system
-    of the site, then the one for Debian 12. Standard error says how to make a missing lock.
+    Prefers the environment for the operating system of this machine, then for the site's, then for
+    Debian 12. Standard error explains how to create a missing lock.
 
     Exit status: 0 printed, 2 the site has no such environment, or this machine cannot install its
     lock.

@@ -156,7 +156,7 @@ def _explanation(
         notes.append(_waived(judgement.waived[0]))
     if not judgement.banded and facts.readings and judgement.judged:
         sites = [] if run.site else [site.name for site in sites_like(facts, nodes)]
-        hint = f"; give --site: such GPUs have {', '.join(sites)}" if sites else ""
+        hint = f"; pass --site: such GPUs have {', '.join(sites)}" if sites else ""
         notes.append(Note("no-band", f"no band was applied: {judgement.why}{hint}"))
     causes = _select(findings, outcome, context)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)

@@ -58,7 +58,7 @@ def _sentence(result: GateDocument) -> str:
         ]
         ending = "; the site only observes this: the node stays in service"
         if result.reason:
-            ending = "" if result.drain else ("; a dry run drains nothing")
+            ending = "" if result.drain else "; a dry run drains nothing"
         return "; ".join(parts[:_MOST_FAULTS]) + _more(parts) + ending
     doubtful = [row for row in result.checks if row.verdict is Verdict.UNKNOWN]
     open_ = [*result.problems, *(f"{row.check}: {row.note}" for row in doubtful)]

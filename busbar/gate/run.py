@@ -169,7 +169,7 @@ def _site(options: GateOptions) -> tuple[GateSite | None, Basis]:
         partition = slurm.partition  # not in a prolog: users choose the partition of a job
     problem = (
         f"the site has several node types, and no nodelist with {slurm.node}; add it to"
-        " site.yaml, or give --partition"
+        " site.yaml, or pass --partition"
     )
     known = partition or site.alike
     return site, Basis(site.name, partition, site.rules, "" if known else problem)

@@ -142,7 +142,7 @@ def test_a_connection_has_two_ends() -> None:
     assert found.causes[0].summary == "NCCL runs over TCP, 2 connections"
     assert found.version is None
     (note,) = [note for note in found.notes if note.id == "no-band"]
-    assert "give --site: such GPUs have dgx-h100, " in note.summary
+    assert "pass --site: such GPUs have dgx-h100, " in note.summary
 
 
 def test_a_site_of_another_vendor_gives_no_band() -> None:

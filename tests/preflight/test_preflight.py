@@ -222,7 +222,7 @@ def test_a_host_or_program_that_does_not_do_is_told(
 
     assert "an image must use its own C library" in error("--inject", f"/{LIB}")
     app = executable(cuda.image / "usr/bin/app", "exec real-app")
-    assert "give the binary that a script starts" in error()
+    assert "pass the binary that a script starts" in error()
     app.write_bytes((cuda.image / LIB / "libmpi.so.40").read_bytes())
     executable(cuda.root / "bin/srun", "exec sleep 60")
     assert "srun: does not answer within 0.2 s; run busbar" in error()

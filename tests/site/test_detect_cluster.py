@@ -164,7 +164,7 @@ def test_the_head_describes_what_slurm_knows_if_no_node_can_be_asked(
     assert site["node_types"] == {"batch": {"cores": 48, "sockets": 2, "threads_per_core": 1}}
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     said = busbar("site detect --json")
-    assert "it runs inside a job; outside the job, run: srun --nodes=1" in said.err
+    assert "this command runs inside a job; outside the job, run: srun --nodes=1" in said.err
     assert (said.status, said.json["name"]) == (0, "detected")
 
 
@@ -184,7 +184,9 @@ def test_a_compute_node_describes_its_own_kind(
     assert cluster
     assert cluster.described == {"gpu": host}
     (remark,) = cluster.remarks
-    assert remark.startswith("the hardware of partition cpu is what Slurm states: it runs inside")
+    assert remark.startswith(
+        "the hardware of partition cpu is what Slurm states: this command runs"
+    )
     site = compose_cluster(cluster, host.host).site
     gpus = site.node_type("gpu").gpus
     assert gpus

@@ -71,7 +71,7 @@ class Store:
             raise CannotWriteError(
                 f"cannot be written: {error.strerror or error}; earlier results are kept",
                 where=str(self.results_file),
-                hint="free some space, then `busbar sweep run --resume` with the same --output",
+                hint="free some space, and continue with --resume and the same --output",
             ) from error
         self._size += len(data)
         self._remember(new)
