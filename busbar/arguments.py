@@ -129,7 +129,7 @@ class Parser(argparse.ArgumentParser):
         return len(name) > 2 and name not in known
 
     def meant(self, word: str) -> str:
-        """Return what to write instead of a word that is not taken, as the end of an error."""
+        """Return the replacement for an invalid word, as the end of an error."""
         close = near(word, self._option_string_actions)
         return f"; did you mean {close!r}?" if close else ""
 

@@ -69,7 +69,7 @@ class Meant:
         return [key for key, each in known if begins.match(each.help or "")]
 
     def _written(self, key: str, value: str) -> str:
-        """Return an option with the value if that is valid or nearly so, else with its form."""
+        """Return an option with the value if that is (almost) valid, otherwise with its form."""
         action = self._options[key]
         is_count = value.isdecimal() and not (action.type or action.choices)  # -N 2 is no name
         if value and not is_count and (valid := next(_valid(action, value), "")):

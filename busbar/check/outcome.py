@@ -177,7 +177,7 @@ def _failed(job: EndedJob, message: str) -> Result:
 
 
 def _printed(results: Sequence[Result]) -> list[Result]:
-    """Return the results of what a program printed: if it was ended, the rest is not its fault."""
+    """Return the results in a program's output; if it was stopped, missing ones are not faults."""
     return [
         row
         for row in results

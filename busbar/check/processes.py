@@ -222,7 +222,7 @@ def _prctl(option: int, value: int) -> None:
 
 
 def _handled() -> list[signal.Signals]:
-    """Return the signals that are not ignored, as SIGHUP is by nohup."""
+    """Return the signals that are not ignored (nohup ignores SIGHUP)."""
     return [each for each in SIGNALS if signal.getsignal(each) is not signal.SIG_IGN]
 
 

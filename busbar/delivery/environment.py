@@ -139,7 +139,7 @@ class Environment:
 
 @dataclass(frozen=True)
 class PartitionFacts:
-    """What checks read of a partition beside what ReFrame knows of it."""
+    """What checks read about a partition in addition to ReFrame's data."""
 
     site: Path
     """The directory of the site."""

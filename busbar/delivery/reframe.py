@@ -176,7 +176,7 @@ def _environments(site: Site, found: Found) -> list[dict[str, Any]]:
 
 
 def load(site_file: Path, choice: Choice) -> dict[str, Any]:
-    """Run the `reframe.py` beside ``site_file`` for one choice; return its configuration."""
+    """Run the `reframe.py` next to ``site_file`` for one choice; return its configuration."""
     file = site_file.with_name("reframe.py")
     if not file.is_file():
         raise BusbarError(

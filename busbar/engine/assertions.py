@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What every benchmark run is held to, each question a function of its own.
+"""Requirements for every benchmark run, one function each.
 
 `ASSERTIONS` is the whole list; `tests/reframe/test_minimum.py` shows that none can be left out
 unnoticed.
@@ -102,7 +102,7 @@ def not_placed(ranks: Sequence[int]) -> str:
 
 
 def other_ranks(launch: BenchLaunch, shown: LaunchOutput) -> str:
-    """Return why the output is of another number of ranks than requested; empty if it is not.
+    """Return why the number of ranks differs from the request; empty if it does not.
 
     Nothing that such a launch measured says anything of the requested one.
     """
@@ -120,7 +120,7 @@ def other_ranks(launch: BenchLaunch, shown: LaunchOutput) -> str:
 
 
 def _places(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
-    """Each rank once, on the nodes of the job; nothing in the output is of another host."""
+    """Each rank appears once, on the nodes of the job; no line is from another host."""
     per_node = launch.ranks // launch.nodes
     strange = [p for p in shown.ranks if p.rank >= launch.ranks or p.node_rank >= per_node]
     for place in strange[:1]:

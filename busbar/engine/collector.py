@@ -218,7 +218,7 @@ class Collector:
 
     @staticmethod
     def _process_of(run: JobOutput, tool: str, host: str) -> None:
-        """Note a process of a tool that says where it runs; the first one only begins the run."""
+        """Record a tool's process that reports its node; only the first one begins the run."""
         if run.tool:
             run.hosts.setdefault(host)
         run.tool = run.tool or tool

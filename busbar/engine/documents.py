@@ -71,7 +71,7 @@ Collective = tuple[str, int, str, int, str]
 
 
 def last_collectives(document: Mapping[str, Any]) -> Iterator[Collective]:
-    """Yield of each group in a dump of the flight recorder what is not done, else the last one.
+    """Yield the unfinished or last operation of each group in a flight recorder dump.
 
     https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html, version 2.
     """

@@ -325,7 +325,7 @@ def _gpus_of_ranks(run: Run, output: JobOutput) -> dict[int, int]:
 
 
 def copies_of(output: JobOutput) -> tuple[Event, ...]:
-    """Return the plain copies that a program measured beside MPI, and for which MPI; else ()."""
+    """Return the plain copies that a program measured next to MPI, and for which MPI, or ()."""
     copies = [event for event, _ in output.events if isinstance(event, Copy | Flag)]
     starts = [start for start, _ in output.events_of(Start)]
     return (*starts, *copies) if copies else ()

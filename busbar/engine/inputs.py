@@ -109,7 +109,7 @@ class _Bounded(io.BufferedReader):
 
 
 def _members(path: Path, archives: ExitStack) -> Iterator[Source]:
-    """Yield the files in an archive, which are read where they are; nothing for another file."""
+    """Yield the files in an archive, read in place; nothing for other files."""
     damage = tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, *_DAMAGE
     with suppress(*damage), ExitStack() as opened:
         file: Any = opened.enter_context(path.open("rb"))
@@ -149,7 +149,7 @@ def _open(path: Path) -> BinaryIO:
     """Open a file or a pipe; a named pipe without a writer is an error after a while."""
     mode = path.stat().st_mode
     if stat.S_ISSOCK(mode) or stat.S_ISBLK(mode):
-        raise BusbarError("is a socket or a disk", where=str(path), hint="name a log")
+        raise BusbarError("is a socket or a disk", where=str(path), hint="pass a log")
     # The pipe of `<(...)` has a writer already, however long that takes.
     if not stat.S_ISFIFO(mode) or path.parts[:2] in (("/", "dev"), ("/", "proc")):
         return path.open("rb")

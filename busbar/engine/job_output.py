@@ -124,7 +124,7 @@ class JobOutput:
     files: list[str] = field(default_factory=list)
     tool: str = ""
     step: str = ""
-    """Another program than a benchmark that ran by itself: its command, or who printed it."""
+    """A program other than a benchmark that ran alone: its command, or who printed it."""
     version: str | None = None
     names: First[tuple[str, Evidence]] = field(default_factory=First)
     """The collective or test by the output's own words, with the lines."""
@@ -184,7 +184,7 @@ class JobOutput:
     incomplete: Evidence | None = None
     """The line at which the input was cut."""
     complaint: Evidence | None = None
-    """The nearest line that complains before the first death, or else before the end."""
+    """The last complaint before the first death, or before the end."""
     variables_dropped: int = 0
     """Variables, or values of them, that were not kept."""
     runs_dropped_from: Evidence | None = None

@@ -144,7 +144,7 @@ _AMD_MODEL = re.compile(r"(?i)\bMI\d{2,4}[A-Z]{0,2}\b")
 
 
 def differences(run: Run, shown: LaunchOutput) -> Iterator[str]:
-    """Yield where the output is of other GPUs than the node's, or of several libraries."""
+    """Yield contradictions: GPUs that the node does not have, or several libraries."""
     gpus = run.site.node_type(run.partition).gpus if run.site else None
     if gpus:
         yield from _of_gpus(gpus, shown.facts)
@@ -165,7 +165,7 @@ def _of_gpus(gpus: Gpus, output: JobOutput) -> Iterator[str]:
     backends = {start.backend.upper() for start, _ in output.events_of(Start)}
     for name in sorted({output.device, *backends}):
         if _VENDORS.get(name, gpus.vendor) != gpus.vendor:
-            yield f"the output is of {name} buffers, the site has {gpus.model}"
+            yield f"the output is for {name} buffers, but the site has {gpus.model}"
             return
 
 
@@ -201,7 +201,7 @@ _OF_THE_START = ("ranks", "placement", "metrics")
 
 @dataclass(frozen=True)
 class JudgedLaunch:
-    """A launch with all that is known of it: its results, and what causes are found from."""
+    """A launch with its results and the evidence for causes."""
 
     shown: LaunchOutput
     run: Run

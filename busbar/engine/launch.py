@@ -37,7 +37,7 @@ class BenchLaunch:
     buffers: str = ""
     """``D D``, where the benchmark does not print it."""
     environment: tuple[tuple[str, str], ...] = ()
-    """What this launch sets beside the environment of the job."""
+    """Variables of this launch in addition to the environment of the job."""
     transports: tuple[str, ...] = ()
     """Permitted transports for the data, as named by UCX or NCCL."""
     across: tuple[str, ...] = ()

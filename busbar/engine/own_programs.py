@@ -44,7 +44,7 @@ class Wanted(NamedTuple):
 def answer(
     launch: BenchLaunch, shown: LaunchOutput, wanted: Counter[Wanted] | None = None
 ) -> Iterator[str]:
-    """Yield where the events of one of our own programs are not those of the launch.
+    """Yield where the events of our own program do not match the launch.
 
     ``wanted`` are the requested readings; without it those of the operations of the launch.
     """
@@ -86,7 +86,7 @@ def _of_readings(
 def contradictions(
     output: JobOutput, operation: str | None, ranks: int | None
 ) -> Iterator[Contradiction]:
-    """Yield a clock that is not the kernel's, and the first message that nothing compared."""
+    """Yield a clock that differs from the kernel's, and the first message without a comparison."""
     counts = any(start.counts for start, _ in output.events_of(Start))
     clocks = [(idle.clock_ratio, line) for idle, line in output.events_of(Idle)]
     clocks += [(end.clock_ratio, line) for end, line in output.events_of(End)]

@@ -40,7 +40,7 @@ class Reading:
     nbytes: int
     value: float
     wrong: int = 0
-    """Wrong elements or bytes that the tool counted; 0 as well where it did not check."""
+    """Wrong elements or bytes that the tool counted; also 0 if it did not check."""
     evidence: Evidence | None = None
     source: int | None = None
     target: int | None = None
@@ -56,7 +56,7 @@ class Reading:
     memory_gb_per_s: float | None = None
     """Beside a copy within a GPU: what its memory carries, reading and writing together."""
     measured_us: float | None = None
-    """How long the tool measured, where it says so."""
+    """How long the tool measured, if it reports this."""
     cpu_wait_share: float | None = None
     """The part of the time in which a rank was ready to run without a CPU, where that is known."""
 
@@ -87,7 +87,7 @@ class Consequence:
     """What failed because of a cause: on other ranks, or when the run ended."""
 
     id: str
-    """The cause that it would be by itself."""
+    """The cause that it indicates on its own."""
     summary: str = field(metadata=written(by=redact))
     """What was found, in one sentence."""
     evidence: tuple[Evidence, ...]

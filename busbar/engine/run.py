@@ -47,7 +47,7 @@ class Run:
     memory: Literal["", "host", "device"] = ""
     """Where the buffers are: in host memory on both sides, or on a GPU on at least one."""
     copies: tuple[Event, ...] | None = None
-    """Copies without MPI that the run measured beside its readings."""
+    """Copies without MPI that the run measured in addition to its readings."""
     algorithms: Mapping[tuple[str, int], str] = field(default_factory=dict)
     """By collective (empty if not named) and size: the algorithm that NCCL's log names."""
 

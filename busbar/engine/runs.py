@@ -133,7 +133,7 @@ class Runs:
         self.table, self.plain_rows = reader, plain_rows
 
     def drop(self, number: int, line: bytes) -> None:
-        """Note the first line that is not read since there are too many runs."""
+        """Record the first line that is not read because there are too many runs."""
         last = self._past[-1]
         last.runs_dropped_from = last.runs_dropped_from or self.evidence(number, line)
 

@@ -62,7 +62,7 @@ def calibrated(
 
 
 def _may_be(band: SeriesKey, series: SeriesKey) -> bool:
-    """Whether a reading can be of the series of a band; what is not known may be anything."""
+    """Whether a reading may belong to a band's series; unknown properties match anything."""
     for name in (field.name for field in fields(SeriesKey)):
         known, value = getattr(series, name), getattr(band, name)
         if known != value and (known not in ("", 0, None) or name in ("operation", "bytes")):

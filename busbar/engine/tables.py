@@ -36,7 +36,7 @@ class Tables:
         self._readers = [kind(runs) for kind in reader_types()]
         self._last_start: events.Start | None = None
         self.repeats = False
-        """Whether the last line is one of so many that the run keeps no more of them."""
+        """Whether the last line is of a kind that the run has enough of."""
 
     @property
     def _facts(self) -> JobOutput:

@@ -54,9 +54,9 @@ class Programs:
     pattern: str = ""
     """What their names match; empty for `names` only."""
     places: tuple[str, ...] = ()
-    """Directories of an installation prefix, beside ``bin`` and ``build``, as glob patterns."""
+    """Directories of an installation prefix besides ``bin`` and ``build``, as glob patterns."""
     system: str = ""
-    """A directory where the system has them, which is then searched beside PATH."""
+    """The system's directory for them, which is searched in addition to PATH."""
 
     @property
     def patterns(self) -> tuple[str, ...]:
@@ -65,7 +65,7 @@ class Programs:
 
 
 class Tested(NamedTuple):
-    """A comparison of data that the tool made beside its readings."""
+    """A data comparison that the tool made in addition to its readings."""
 
     operation: str
     buffers: str
@@ -93,7 +93,7 @@ class TableReader:
     messages: tuple[Pattern, ...] = ()
     """What else it prints, from its ``messages.yaml``."""
     row_line = b""
-    """An expression for a line with a row and nothing else: of so many that no more are kept."""
+    """An expression for a line with only a row; excess rows of this kind are dropped."""
 
     def __init__(self, runs: Runs) -> None:
         self.runs = runs
@@ -160,7 +160,7 @@ class Tool:
     derived: Callable[[Run, Sequence[Reading]], list[Reading]] = _nothing
     """Readings that follow from those that it printed."""
     of_launch: Callable[[BenchLaunch, LaunchOutput], list[Reading]] = _nothing
-    """Readings in an output that only shows with its launch of what they are."""
+    """Readings whose meaning depends on the launch."""
     lone: Callable[[BenchLaunch, LaunchOutput], str] | None = None
     """Why each process ran alone; empty if they ran together."""
     harness: Callable[[Run, JobOutput], str | None] | None = None

@@ -97,7 +97,7 @@ def proven(site: Site, gpus: Gpus, band: Band) -> Proof:
 
 
 def coverage(bands: Sequence[Band], nbytes: int) -> str:
-    """Return which sizes the data covers, where it does not cover ``nbytes``."""
+    """Return which sizes the data covers, if it does not cover ``nbytes``."""
     ranges = (f"{format_bytes(band.bytes[0])} to {format_bytes(band.bytes[1])}" for band in bands)
     return f"covers {', '.join(ranges)}, not {format_bytes(nbytes)}"
 

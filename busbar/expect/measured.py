@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The expectation on a machine nobody knows: MPI judged by a plain copy of the same run.
+"""The expectation for an unknown machine: MPI judged by a plain copy of the same run.
 
 Two processes of a node pass bytes through a kernel copy (cross memory attach) or through shared
 memory. ``gpu_aware --copy`` measures both without MPI, pair by pair and size by size, next to each

@@ -180,7 +180,7 @@ class Fit:
     """Standard deviation of the numbers of a group."""
     noise: float
     systems: Mapping[str, tuple[str, ...]]
-    """The systems whose readings stand behind each number and each class."""
+    """The systems whose readings support each number and each class."""
     chosen: Mapping[str, Mapping[str, tuple[str, ...]]]
     """By class of runs and algorithm: the systems whose library took it."""
     models: tuple[str, ...]

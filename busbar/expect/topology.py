@@ -19,7 +19,7 @@ from busbar.site.model import Nic, NodeType
 SWITCH = "switch"
 HOST = "host"
 ON_HOST = (HOST, "socket", "pcie")
-"""How the names of vertices begin that are no part of links between GPUs."""
+"""Prefixes of vertices that are not part of links between GPUs."""
 
 
 def raw_rate(link_class: str, count: int, classes: dict[str, LinkClass]) -> float:

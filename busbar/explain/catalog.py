@@ -230,7 +230,7 @@ def note_rules() -> tuple[Callable[[Context], Iterable[Note]], ...]:
 
 
 def patterns() -> tuple[Pattern, ...]:
-    """Return the patterns that are declared beside rules."""
+    """Return the patterns that are declared next to rules."""
     return tuple(_patterns)
 
 

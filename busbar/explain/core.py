@@ -83,7 +83,7 @@ def explain(
 def explain_output(
     facts: JobOutput, known: Run, verdict: Verdict | None = None, *, asked: Mapping[str, str]
 ) -> Explanation:
-    """Explain a run by its output and what else is ``known`` of it.
+    """Explain a run by its output and other ``known`` facts.
 
     ``verdict`` is what a check has found; the output can only make it worse.
     """

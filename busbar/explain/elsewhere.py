@@ -52,7 +52,7 @@ def before_the_end(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _is_of_another_job(found: Finding, context: Context) -> bool:
-    """Return whether Slurm says all of it of jobs whose output is not in the input."""
+    """Return whether all of it comes from Slurm, about jobs whose output is not in the input."""
     own = {name["id"] for each in context.facts.files if (name := _OWN_FILE.search(each))}
     named = [_JOB.search(line.text) for line in found.evidence]
     return bool(own) and all(each and (each["id"] or each["row"]) not in own for each in named)

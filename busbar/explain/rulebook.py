@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""All rules, and the patterns declared beside them. Importing it checks the catalogue."""
+"""All rules, and the patterns declared next to them. Importing it checks the catalogue."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class Finding:
     """The verdict that the evidence alone justifies; ``pass`` if it only explains a bad run."""
     details: dict[str, Any] = field(default_factory=dict)
     hides: Collection[str] = ()
-    """Consequences beside those of the catalogue."""
+    """Consequences in addition to those of the catalogue."""
 
 
 Shown: TypeAlias = Evidence | Occurrence | Setting | ExitStatus | Reading | None
@@ -79,9 +79,9 @@ def finding(
 
 
 failure = partial(finding, explains=Explains.FAILURE, effect=Verdict.FAILED)
-"""Return the finding of a cause that explains a failure, and by itself makes one."""
+"""Return the finding of a cause that explains a failure, and is a failure on its own."""
 degraded = partial(finding, effect=Verdict.DEGRADED)
-"""Return the finding of a cause that by itself makes a run ``degraded``."""
+"""Return the finding of a cause that makes a run ``degraded`` on its own."""
 
 _PID = re.compile(r"\w:(?P<pid>\d{1,18})[ :]")
 """Of the process that NCCL, UCX and Open MPI write before a line."""
@@ -109,7 +109,7 @@ class Context:
         return owners_of(self.facts)
 
     def place(self, line: Evidence | None, rank: int | None = None) -> Position:
-        """Return where and when a line was printed, or what it says of a rank."""
+        """Return where and when a line was printed, or what it reports about a rank."""
         return located(line, self.owners, rank)
 
     @property

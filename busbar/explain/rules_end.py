@@ -278,7 +278,7 @@ def _impossible(reading: Reading) -> bool:
 
 
 def _without_traffic(readings: Sequence[Reading]) -> list[Reading]:
-    """Return bus bandwidths of 0 beside a large algorithm bandwidth: nothing left the GPU."""
+    """Return bus bandwidths of 0 with a large algorithm bandwidth: no data left the GPU."""
     rates = {(r.evidence, r.in_place): r.value for r in readings if r.kind == "algbw"}
     return [
         r

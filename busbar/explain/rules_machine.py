@@ -28,7 +28,7 @@ _DAEMON = re.compile(r"\[(?P<host>[^\[\]:\s]+):\d+\]")
 # Open MPI 5: package[0][core:0-3]; Open MPI 4: socket 0[core 3[hwt 0-1]].
 _CORES = re.compile(r"\bcore[: ](?P<cpus>[\d,-]+)")
 _THREADED = ("nccl-tests", "torch_collectives")
-"""Tools whose ranks have threads that move data beside the main one."""
+"""Tools whose ranks have threads besides the main one that move data."""
 _STAGED_GB_PER_S = 10.0
 """Every link between GPUs is faster at large sizes; PCIe gen 4 x16 carries 26."""
 _PAGEABLE = 5.0

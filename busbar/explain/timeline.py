@@ -25,7 +25,7 @@ _YEAR = re.compile(r"^\d{4}[-/]")
 
 @dataclass(frozen=True)
 class Position:
-    """What is known of the place and the time of a line; empty or None if it is not."""
+    """Place and time of a line; empty or None if unknown."""
 
     rank: int | None = None
     pid: int | None = None

@@ -34,7 +34,7 @@ def other_gpus(facts: JobOutput, site: Site) -> Note | None:
     known = [node.gpus for node in site.node_types.values() if node.gpus]
     numbers = {_model_number(gpus.model) for gpus in known} - {""}
     for model in sorted(gpu_models(facts)) if known else ():
-        said = f"the output is of {model}, which site {site.name} does not have: its bands are"
+        said = f"the output is from {model}, which site {site.name} does not have: its bands are"
         if all(re.search(_OTHER_VENDOR[gpus.vendor], model) for gpus in known):
             return Note("other-vendor", f"{said} not applied")
         if numbers and _model_number(model) not in {"", *numbers}:

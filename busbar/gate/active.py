@@ -121,7 +121,7 @@ class Others:
 
 _SMI_S = 5.0
 _PAUSE_S = 2.0
-"""Between two readings of a slow link: what lasts shorter is no fault of the node."""
+"""Time between two readings of a slow link: a shorter disturbance is not a fault."""
 
 
 @dataclass(frozen=True)

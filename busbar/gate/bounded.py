@@ -111,7 +111,7 @@ class Task(Generic[T]):
                 self.outcome.values.append(value)
 
     def _status(self) -> str:
-        """Return why the child ended; empty if it ended as it should. It has closed its output."""
+        """Return why the child failed; empty if it succeeded. It has closed its output."""
         limit = time.monotonic() + 1
         while time.monotonic() < limit:
             pid, status = os.waitpid(self.pid, os.WNOHANG)

@@ -99,7 +99,7 @@ def run(options: GateOptions) -> GateDocument:
 
 
 def _memory(options: GateOptions) -> tuple[GateMemory | None, str]:
-    """Return what earlier looks found, or why that is not known; a job sees too little for it."""
+    """Return the findings of earlier looks, or why they are unknown; a job sees too little."""
     if options.memory is None or options.slurm.in_job:
         return None, ""
     try:

@@ -119,7 +119,7 @@ def _both(device: Path, what: str, read_value: Callable[[str], int]) -> tuple[in
 
 
 def slot_gb_per_s(device: Path) -> float:
-    """Return what the PCIe slot of a device carries in a direction; 0 if it is not shown."""
+    """Return the rate of a device's PCIe slot in one direction; 0 if it is unknown."""
     lanes = numbers.whole(text_in(device / "current_link_width")) or 0
     rate = numbers.real(text_in(device / "current_link_speed").partition(" ")[0]) or 0.0
     return lanes * rate * (128 / 130 if rate >= 8 else 0.8) / 8

@@ -162,7 +162,7 @@ class Imports:
 
 
 def import_file(store: HistoryStore, path: Path, place: ImportPlace) -> Imported:
-    """Add the readings of a file, all or none; what the history has already is not added again.
+    """Add the readings of a file, all or none; skip readings that the history already has.
 
     Raises ``BusbarError`` for a file that is not of a known kind, or has an error.
     """
@@ -212,7 +212,7 @@ def _digest(text: str) -> str:
 
 
 def _is_line(line: str) -> bool:
-    """Whether a line is a reading of its own."""
+    """Whether a line is a separate reading."""
     try:
         row = numbers.load_json(line)
     except ValueError:
@@ -260,7 +260,7 @@ def _printed(path: Path, place: ImportPlace, time: float) -> Iterator[HistoryRec
             site=place.site, partition=place.partition, check=check, time=time, rows=rows
         )
     if not found:
-        raise ValueError("it has no readings of a benchmark")
+        raise ValueError("it does not contain benchmark readings")
 
 
 def _row(run: JobOutput, reading: Reading, place: ImportPlace) -> Measured:

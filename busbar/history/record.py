@@ -80,7 +80,7 @@ class HistoryRecord:
 
 
 def measured(result: Result) -> Iterator[Measured]:
-    """Yield what is kept of a result: nothing if it is not a reading."""
+    """Yield the stored form of a result; nothing if it is not a reading."""
     if result.value is not None and result.value > 0 and result.bytes is not None:
         metric = metric_of(result.metric, result.pair, result.buffers, result.bytes, result.series)
         yield Measured(

@@ -3,7 +3,7 @@
 
 Readings of Busbar's checks have their provenance in a report, those of others have none.
 
-ReFrame's own module is no help with the store: it needs a site configuration in this process,
+ReFrame's own module cannot read the store: it needs a site configuration in this process,
 writes its indexes and takes a lock even to read, which a read-only file system refuses, and
 decodes all sessions at once. Its schema is not an interface, so the version that it states is
 checked. The reports inside are of ReFrame's documented format.
@@ -55,7 +55,7 @@ def parse_report(text: str) -> Session:
     except KeyError as error:
         raise ValueError(f"a report of ReFrame without {error}") from error
     except (TypeError, AttributeError) as error:
-        raise ValueError("a report of ReFrame with keys of another type") from error
+        raise ValueError("a ReFrame report with keys of an unexpected type") from error
 
 
 def _record(case: Mapping[str, Any], ended: float) -> HistoryRecord:

@@ -115,7 +115,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Noise:
-    """What the series of one site have in common, which a short baseline cannot show by itself."""
+    """The common part of a site's series, which a short baseline cannot show alone."""
 
     known: bool = False
     correlation: float = 0.0
@@ -317,7 +317,7 @@ def common_noise(values: Sequence[Array], days: Sequence[NDArray[np.int64]]) -> 
 
 
 def _weekly(history: Array, weekdays: NDArray[np.int64]) -> Array:
-    """Return what each weekday differs from the mean of the week; 0 where that is noise."""
+    """Return how far each weekday differs from the mean of the week; 0 if that is noise."""
     rows = len(history)
     found = np.zeros((rows, 7))
     known = ~np.isnan(history)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Busbar's own store beside ReFrame's: readings that can be searched, and their provenance.
+"""Busbar's own store next to ReFrame's: searchable readings and their provenance.
 
 `busbar.db` has what the sessions of ReFrame's `results.db` say, in a form that a million readings
 can be read from in seconds, and what was imported. ReFrame's store stays the source of its

@@ -78,7 +78,7 @@ class JobAnswer:
     seconds: float = 0.0
     """For which the job was observed; 0 for records of its past."""
     collector_cpu_s: float = 0.0
-    """CPU time of the collector on the node where it took most."""
+    """CPU time of the collector, on the node with the largest."""
     collector_cpus: float | None = None
     """CPUs that it used there in the mean since --watch began, with the pauses; null at first."""
     unseen: tuple[str, ...] = ()

@@ -65,7 +65,7 @@ class Process:
     stack: str = ""
     """How often py-spy saw each Python stack."""
     recorded: tuple[tuple[Collective, ...], ...] = ()
-    """What PyTorch's flight recorder said first and last: the collective of each group."""
+    """First and last content of PyTorch's flight recorder: the collective of each group."""
 
     @property
     def mean_cpu(self) -> float:

@@ -35,7 +35,7 @@ Count = Annotated[int, Field(strict=True, ge=0, lt=1 << 62)]
 Positive = Annotated[int, Field(strict=True, gt=0, lt=1 << 62)]
 Number = Annotated[float, Field(strict=True)]
 Quantity = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
-"""What stands beside a reading; a reading that is no number is judged, not refused."""
+"""Fields next to a reading; a reading that is not a number is judged, not refused."""
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 Bytes = Annotated[Count, Field(alias="bytes")]
 # A field's name in JSON has to be outermost, hence two of each.
@@ -58,7 +58,7 @@ class MalformedEventError(ValueError):
     def __init__(self, reason: str, *, cut: bool = False) -> None:
         super().__init__(reason)
         self.cut = cut
-        """Whether it is no JSON: output breaks off in the middle of a line."""
+        """Whether it is not JSON: the output ends in the middle of a line."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Start:
     nonce: str = ""
     """What the check gave the job; empty without a check, and in version 1.0."""
     share_devices: Count = 0
-    """1 if several ranks were told to use one GPU."""
+    """1 if several ranks are configured to use one GPU."""
     mpi: str = ""
     ucx: str = ""
     """Version of the UCX loaded into the process; empty when MPI uses none."""

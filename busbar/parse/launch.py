@@ -64,7 +64,7 @@ def parse_exit_status(line: str) -> int | None:
 
 
 class ShellVariable(NamedTuple):
-    """A variable in a line of its own."""
+    """A variable on a separate line."""
 
     name: str
     value: str

@@ -168,7 +168,7 @@ def test_a_site_with_another_model_is_noted(gpu: str, site: str, other: str | No
     found = run(nccl_table({1 << 30: 5.0}, ranks=16, nodes=2, gpu=gpu), site=site)
     notes = [note.summary for note in found.notes if note.id == "other-gpus"]
     said = f"{gpu}, which site {site} does not have: its bands are those of {other}"
-    assert notes == ([f"the output is of {said}"] if other else [])
+    assert notes == ([f"the output is from {said}"] if other else [])
 
 
 def test_a_table_of_an_unnamed_collective() -> None:

@@ -147,7 +147,7 @@ REFUSED = [
     (nested(700), ""),
     (nested(5000), ""),
     *((text, "") for text in ("", "hello\n", "{", "[1, 2]", '{"a": 1}', "\x00\x01")),
-    ('{"session_info": []}', "keys of another type"),
+    ('{"session_info": []}', "keys of an unexpected type"),
     ('{"session_info": {"time_end_unix": 1e9}}', "without 'runs'"),
     (report_of([1]), "'a:b:c' has 1 fields, not 5"),
     (report_of(FIVE, time=-5e9), "is not between the years"),

@@ -258,7 +258,7 @@ def test_nccl_without_mpi_is_asked_for_verbs_alone(cuda: Case) -> None:
     assert not {"mpi-abi", "pmi", "ucx", "ucx-gpu", "shared-memory"} & report["by_name"].keys()
     assert "--ntasks-per-node=1 --mpi=none apptainer exec --nv" in report["command"]
     (cuda.image / LIB / "libibverbs/libmlx5-rdmav34.so").unlink()
-    cuda.finds("nccl-verbs", "slow", "has no libmlx5-rdmav*.so beside it: NCCL sees no device")
+    cuda.finds("nccl-verbs", "slow", "has no libmlx5-rdmav*.so next to it: NCCL sees no device")
     (cuda.image / LIB / "libibverbs.so.1").unlink()
     cuda.finds("nccl-verbs", "slow", "NCCL finds no libibverbs.so.1")
     library(cuda.image / "opt/rdma/libibverbs.so.1")

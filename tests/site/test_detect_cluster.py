@@ -44,7 +44,7 @@ def test_the_kind_of_most_nodes_stands_for_a_partition_of_several() -> None:
     nodes = [slurm("n1", "Mixed"), slurm("n2", "Mixed"), slurm("n3", "Mixed", cpus=8)]
     (group,), (remark,) = groups_of(nodes)
     assert (group.name, [node.name for node in group.nodes]) == ("mixed", ["n1", "n2"])
-    assert "has 1 nodes of another kind than the 2 that are described" in remark
+    assert "has 1 nodes of a different kind than the 2 that are described" in remark
 
 
 def test_a_mixed_partition_stands_for_the_nodes_that_no_other_has() -> None:
@@ -54,7 +54,7 @@ def test_a_mixed_partition_stands_for_the_nodes_that_no_other_has() -> None:
     groups, (remark,) = groups_of(nodes)
     named = {group.queue: [node.name for node in group.nodes] for group in groups}
     assert named == {"gpu": ["g0", "g1", "g2"], "all": ["c0", "c1"]}
-    assert "partition all has 3 nodes of another kind than the 2 that are described" in remark
+    assert "partition all has 3 nodes of a different kind than the 2 that are described" in remark
 
 
 def test_gpus_of_another_type_are_another_kind() -> None:
@@ -63,7 +63,7 @@ def test_gpus_of_another_type_are_another_kind() -> None:
         + NODE.format(name="b", cpus=64, gres="gpu:h100:4", state="IDLE", partitions="gpu")
     )
     _, (remark,) = groups_of(nodes)
-    assert "has 1 nodes of another kind" in remark
+    assert "has 1 nodes of a different kind" in remark
     assert groups_of([Hardware("n1", 4, ())]) == ([], [])
 
 

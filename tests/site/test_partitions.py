@@ -97,7 +97,7 @@ HOST = {"kind": "wheels", "stack": "host"}
 
 NO_HOST = "no delivery fits partition cpu: its nodes need stack host"
 NO_USE = "stack host, but every partition has a delivery for its GPUs"
-TWICE = "is called modules-openmpi as another delivery of partition h100"
+TWICE = "has the same name, modules-openmpi, as another delivery of partition h100"
 ROCM = {"kind": "wheels", "stack": "rocm"}
 CPU = "deliveries[2].stack"
 

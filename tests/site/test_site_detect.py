@@ -220,7 +220,7 @@ def test_the_network_of_the_kernel(tmp_path: Path) -> None:
     detected = compose(gather(tmp_path))
     expected = {"nics": ["ens1f0"], "classes": ["eth-25g"], "provider": "tcp", "rails": 1}
     assert wrong(detected, **expected) == {}
-    for words in ("messages between nodes take TCP", "eno1 are omitted"):
+    for words in ("messages between nodes use TCP", "eno1 are omitted"):
         assert any(words in remark for remark in detected.remarks)
     assert not [each for each in differences(detected, sites.load("local")) if each.key == "nics"]
     for rate, link_class in (

@@ -270,7 +270,7 @@ def test_lint_of_all_names_each_site_once(copy: Path, busbar: Command) -> None:
 def test_a_site_without_its_configuration_of_reframe(copy: Path) -> None:
     (copy / "p5" / "reframe.py").unlink()
     (finding,) = lint("p5")
-    assert "no reframe.py beside site.yaml" in finding.rule
+    assert "no reframe.py next to site.yaml" in finding.rule
     subprocess.run(finding.hint.partition(": ")[2].split(), check=True)
     assert lint("p5") == []
 

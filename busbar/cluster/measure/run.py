@@ -45,7 +45,7 @@ _READING_S = 15  # method: limit for the set-up of the connections of one pass
 
 @dataclass(frozen=True)
 class SweepRequest:
-    """What to measure, and what it is compared with."""
+    """What to measure, and the reference to compare it with."""
 
     site: Site
     topology: SwitchTopology
@@ -208,7 +208,7 @@ class SweepRunner:
             self._grown = {node: growth(before[node], after[node]) for node in both}
 
     def conclude(self, ended_by: str = "") -> SweepOutcome:
-        """End the step, and analyse what there is. ``ended_by`` is a signal."""
+        """End the step, and analyse the results so far. ``ended_by`` is a signal."""
         self.outcome.stopped = f"{ended_by} ended the sweep" if ended_by else ""
         if rounds := self._rounds:
             rounds.stopped = self.outcome.stopped = self.outcome.stopped or rounds.stopped

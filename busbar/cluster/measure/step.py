@@ -172,7 +172,7 @@ class PairStep:
         return answers
 
     def close(self, *, kill: bool = False) -> None:
-        """End the step, by force if it does not end by itself or ``kill`` is true."""
+        """End the step; kill it if it does not end on its own or ``kill`` is true."""
         if not kill:
             self._order("quit")
             with suppress(OSError):

@@ -71,7 +71,7 @@ class NodeRecord:
     since: str = ""
     """The look that first found this state: ISO 8601, UTC."""
     slurm: str = ""
-    """Name, state and reason as Slurm has them; empty if it has no such node."""
+    """Name, state and reason in Slurm; empty if it does not know the node."""
     evidence: tuple[NodeEvidence, ...] = ()
     """What speaks against it, of the last look of each source."""
     looks: Mapping[NodeSource, str] = field(default_factory=dict)

@@ -42,7 +42,7 @@ class Accusation:
 
     @property
     def node(self) -> str:
-        """A node to test by itself."""
+        """A node to test alone."""
         return next(iter(self.nodes), self.id)
 
 

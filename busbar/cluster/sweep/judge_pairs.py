@@ -84,7 +84,7 @@ class _Pass:
     shows: Bools
     """The readings that a slow end makes slow."""
     own: Bools
-    """Those inside leaves, of two nodes of one generation: nothing else makes them slow."""
+    """Pairs inside leaves, of two nodes of one generation: only their nodes make them slow."""
     cut: float
     expected: str
     relative: bool

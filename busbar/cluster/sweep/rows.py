@@ -154,7 +154,7 @@ def read_results(path: Path) -> Results:
 
 
 def plan_row(value: object) -> PlannedPair:
-    """Return a row of a plan; raise ``ValueError`` for what is not one."""
+    """Return a row of a plan; raise ``ValueError`` for anything else."""
     row = parse_document(PlannedPair, value)
     if row.a == row.b:
         raise ValueError(f"a and b are the same node {row.a}")
@@ -162,7 +162,7 @@ def plan_row(value: object) -> PlannedPair:
 
 
 def result_row(value: object) -> MeasuredPair:
-    """Return a row of results; raise ``ValueError`` for what is not one.
+    """Return a row of results; raise ``ValueError`` for anything else.
 
     A row without a partner and a rate that is not positive are accepted and not measured.
     """

@@ -260,7 +260,7 @@ def in_parts(text: str, of: str) -> str:
 
 
 def documents(text: str) -> list[str]:
-    """Return the documents in what collectors have printed, and nothing else of it."""
+    """Return only the documents in the output of collectors."""
     found: dict[str, list[str]] = {}
     for line in text.split("\n"):
         word, _, rest = line.partition(" ")

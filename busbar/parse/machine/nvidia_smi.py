@@ -36,7 +36,7 @@ class Topology:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU of ``-q``; None stands for N/A."""
+    """One GPU of ``-q``; None means N/A."""
 
     bus_id: str
     model: str
