@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal, get_args
@@ -195,9 +195,13 @@ _OWN = re.compile(
 _GRAVITY: tuple[GateAction, ...] = get_args(GateAction)
 
 
-def gravest(faults: Sequence[GateRow]) -> GateRow:
-    """Return the fault whose repair takes most."""
-    return max(faults, key=lambda fault: _GRAVITY.index(fault.action))
+def gravest_first(rows: Iterable[GateRow]) -> list[GateRow]:
+    """Return the faults that drain, then the other faults, each by its repair; then the rest."""
+
+    def gravity(row: GateRow) -> tuple[bool, int]:
+        return row.drains, _GRAVITY.index(row.action) if row.is_fault else -1
+
+    return sorted(rows, key=gravity, reverse=True)
 
 
 def reason_of(faults: Sequence[GateRow]) -> str:
@@ -205,7 +209,7 @@ def reason_of(faults: Sequence[GateRow]) -> str:
 
     Plain ASCII in one line. If it is too long, the remedy is cut.
     """
-    first = gravest(faults)
+    first = gravest_first(faults)[0]
     what = " ".join(filter(None, (first.check, first.where, first.value or "failed")))
     more = f" (+{len(faults) - 1} more)" if len(faults) > 1 else ""
     band = (first.band or "healthy")[:_MOST_BAND]

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 
 from busbar.boundary import metric_label, refuse_foreign, replace_file
-from busbar.gate.findings import GateDocument, gravest
+from busbar.gate.findings import GateDocument, gravest_first
 from busbar.plain import Column, Part, Plain
 from busbar.verdict import STYLES, Verdict
 
@@ -28,7 +30,7 @@ def show(result: GateDocument, screen: Plain) -> None:
             (str(row.verdict), STYLES[row.verdict]),
             *(row.check, row.where, row.value, row.band, row.mode, row.note),
         ]
-        for row in result.checks
+        for row in gravest_first(result.checks)
         if row.verdict is not Verdict.PASS or row.gb_per_s is not None
     ]
     if rows:
@@ -48,7 +50,7 @@ def show(result: GateDocument, screen: Plain) -> None:
 
 
 def _sentence(result: GateDocument) -> str:
-    faults = [row for row in result.checks if row.is_fault]
+    faults = [row for row in gravest_first(result.checks) if row.is_fault]
     if faults:
         parts = [
             f"{row.check} {row.where}".strip()
@@ -69,13 +71,15 @@ def _sentence(result: GateDocument) -> str:
 
 def _next(result: GateDocument) -> str:
     """Return what to do; empty if nothing is wrong."""
+    is_bundle = sys.argv[0].endswith(".pyz")
+    called = f"python3 -I {shlex.quote(sys.argv[0])}" if is_bundle else "busbar gate"
     if result.problems:
-        return f"{result.problems[0]}; then run busbar gate again"
+        return f"{result.problems[0]}; then run {called} again"
     if not result.site:
         return "busbar site list, then busbar gate --site NAME, which checks more"
-    again = f"then run busbar gate --site {result.site} again"
-    if faults := [row for row in result.checks if row.is_fault]:
-        first = gravest(faults)
+    again = f"then run {called}{'' if is_bundle else f' --site {result.site}'} again"
+    if faults := [row for row in gravest_first(result.checks) if row.is_fault]:
+        first = faults[0]
         return f"{f'{first.check} {first.where}'.strip()}: {first.remedy}; {again}"
     open_ = [row.check for row in result.checks if row.verdict is Verdict.UNKNOWN]
     return f"nothing to repair; the line for {open_[0]} gives the reason" if open_ else ""

@@ -137,6 +137,24 @@ def test_the_text_ends_with_the_reason(capsys: pytest.CaptureFixture[str]) -> No
     assert "; the site only observes this: the node stays in service\n" in capsys.readouterr().out
 
 
+def test_what_drains_comes_first(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An observed fault is not what the node is repaired for, even if its repair takes more."""
+    cpus = GateFinding("cpu_count", Verdict.FAILED, "", "4", "8 or more")
+    rules = Rules(checks={"nic_state": Rule("enforce")})
+    for program, called in [
+        ("busbar", "busbar gate --site alpha"),
+        ("/e a.pyz", "python3 -I '/e a.pyz'"),
+    ]:
+        monkeypatch.setattr("sys.argv", [program])
+        show(result(cpus, DOWN, rules=rules), stdout())
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[0].startswith("failed: n1: nic_state mlx5_0 is down, not active; cpu_count")
+        assert [line.split()[1] for line in lines[2:4]] == ["nic_state", "cpu_count"], lines
+        assert f"next: nic_state mlx5_0: check cable and switch; then run {called} again" in lines
+
+
 def test_the_json_document_names_each_check() -> None:
     printed = result(DOWN, UP)
     assert (printed.verdict, printed.drain) == ("failed", True)
