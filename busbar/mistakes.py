@@ -30,6 +30,8 @@ def other_command(word: str, known: Sequence[str]) -> str:
         if " " in each:
             names.setdefault(each.split()[-1], []).append(each)
     usual = beside(__file__)["commands"].get(word, word)
+    if usual.startswith("make") and "check" not in known:  # no target replaces a subcommand
+        return ""
     if usual != word and usual in known:
         return f"did you mean {usual!r}?"
     meant = names.get(usual, [usual] * (usual != word))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from shutil import which
 
-from busbar.errors import BusbarError, value_error
+from busbar.errors import BusbarError, suggestion, value_error
 from busbar.site.model import Partition, Site
 from busbar.slurm.client import Allocation, scheduler_of
 from busbar.slurm.hostlist import expand
@@ -154,11 +154,11 @@ def partition_of(site: Site, queue: str, name: str) -> Partition:
     fitting = [each for each in possible if name in ("", each.name)]
     if len(fitting) == 1 or (queue and fitting):
         return fitting[0]
-    names = ", ".join(each.name for each in possible)
+    names = [each.name for each in possible]
     raise BusbarError(
-        f"{name}: not one of {names}" if name else f"the site has several: {names}",
+        f"no partition {name!r}" if name else f"the site has several: {', '.join(names)}",
         where="--partition",
-        hint="select one with --partition",
+        hint=suggestion(name, names) if name else "select one with --partition",
     )
 
 

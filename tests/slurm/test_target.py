@@ -98,7 +98,7 @@ def test_a_partition_leaves_out_the_nodes_of_the_others(tmp_path: Path) -> None:
     assert [node.name for node in target_of(site, Wish("second")).nodes] == ["s1"]
     with pytest.raises(BusbarError, match="f1 not in slow"):
         target_of(site, Wish("second", nodelist="f1"))
-    with pytest.raises(BusbarError, match="third: not one of first, second"):
+    with pytest.raises(BusbarError, match="no partition 'third'; known: first, second"):
         target_of(site, Wish("third"))
 
 
@@ -125,11 +125,11 @@ def test_inside_an_allocation_all_of_its_nodes_are_taken(monkeypatch) -> None:
         ("", Wish(nodelist="n["), "h20-roce", "is not a list of nodes"),
         ("", Wish(sbatch="--qos=x"), "local", "has no Slurm"),
         ("", Wish(reservation="upd"), "local", "has no Slurm"),
-        ("", Wish(partition="cpu"), "h20-roce", "cpu: not one of gpu"),
+        ("", Wish(partition="cpu"), "h20-roce", "no partition 'cpu'; did you mean 'gpu'"),
         ("7", Wish(nodelist="n4"), "h20-roce", "n4 not among the nodes of job 7"),
         ("7", Wish(sbatch="--qos=x"), "h20-roce", "does not submit jobs"),
         ("7", Wish(reservation="upd"), "h20-roce", "does not submit jobs"),
-        ("7", Wish(partition="cpu"), "h20-roce", "cpu: not one of gpu"),
+        ("7", Wish(partition="cpu"), "h20-roce", "no partition 'cpu'; did you mean 'gpu'"),
         ("7", Wish(), "mi300x", "partition gpu, which the site does not have"),
     ],
 )
