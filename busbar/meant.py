@@ -132,7 +132,7 @@ def _valid(action: argparse.Action, value: str) -> Iterator[str]:
     """Yield a value and what is like it, as far as the option accepts it."""
     nearly = [value, f"{value}m", f"{value}%", value.replace(",", "."), value.strip("'\" ")]
     time = _TIME.fullmatch(value)
-    names = [str(action.metavar), *(name.rpartition("-")[2] for name in action.option_strings)]
-    if time and any(name.casefold().startswith(time["unit"]) for name in names):
+    names = f"{action.metavar} {action.option_strings}"  # H ['--max-hours']
+    if time and re.search(rf"(?:^|-){time['unit']}[a-z]*[ ']", names, re.IGNORECASE):
         nearly.append(time["count"])
     yield from (each for each in nearly if accepts(action, each))

@@ -71,16 +71,16 @@ def _sentence(result: GateDocument) -> str:
 
 def _next(result: GateDocument) -> str:
     """Return what to do; empty if nothing is wrong."""
-    is_bundle = sys.argv[0].endswith(".pyz")
-    called = f"python3 -I {shlex.quote(sys.argv[0])}" if is_bundle else "busbar gate"
+    called = f"busbar gate --site {result.site}" if result.site else "busbar gate"
+    if sys.argv[0].endswith(".pyz"):
+        called = f"python3 -I {shlex.quote(sys.argv[0])}"
     if result.problems:
         return f"{result.problems[0]}; then run {called} again"
     if not result.site:
         return "busbar site list, then busbar gate --site NAME, which checks more"
-    again = f"then run {called}{'' if is_bundle else f' --site {result.site}'} again"
     if faults := [row for row in gravest_first(result.checks) if row.is_fault]:
         first = faults[0]
-        return f"{f'{first.check} {first.where}'.strip()}: {first.remedy}; {again}"
+        return f"{f'{first.check} {first.where}'.strip()}: {first.remedy}; then run {called} again"
     open_ = [row.check for row in result.checks if row.verdict is Verdict.UNKNOWN]
     return f"nothing to repair; the line for {open_[0]} gives the reason" if open_ else ""
 
