@@ -72,6 +72,8 @@ def lint(name_or_path: str | Path) -> list[LintFinding]:
         *_networks(site),
         *(*_deliveries(site), *_proof(site), *_references(site)),
     ]
+    first = {what: key for key, what, _ in reversed(found)}
+    found = [each for each in found if first[each[1]] == each[0] or "link class" not in each[1]]
     findings = [LintFinding(site.name, document.where(key), *words) for key, *words in found]
     for where, name in shadowed(site.directory):
         findings.append(LintFinding(site.name, where, *breach((), "shadowed", name=name)[1:]))
@@ -95,10 +97,8 @@ def _nodes(site: Site) -> Iterator[Violation]:
             elif (kind := classes[link_class].kind) not in (None, place):
                 yield breach((*base, *key), f"{place}-link", name=link_class, kind=kind)
             elif node.gpus and not node.gpus.arch.startswith(classes[link_class].archs or ""):
-                archs = " and ".join(classes[link_class].archs)
-                yield breach(
-                    (*base, *key), "link-arch", name=link_class, archs=archs, of=node.gpus
-                )
+                words = {"name": link_class, "archs": " and ".join(classes[link_class].archs)}
+                yield breach((*base, *key), "link-arch", of=node.gpus, **words)
         places = [*place_violations(node)]
         if {link_class for _, link_class, _ in used} <= classes.keys():
             places += [*uplink_violations(node, classes), *island_violations(node, classes)]
@@ -130,7 +130,11 @@ def _partitions(site: Site) -> Iterator[Violation]:
             yield breach(("partitions", index, "name"), "partition-twice", name=partition.name)
         names.add(partition.name)
     try:
-        partition_by_node(site)
+        listed = [*partition_by_node(site).values()]
+        for index, partition in enumerate(site.partitions):
+            if partition.nodelist and partition.nodes > (count := listed.count(partition.name)):
+                at = ("partitions", index, "nodelist")
+                yield breach(at, "nodelist", count=count, nodes=partition.nodes)
     except BusbarError as error:
         yield ("partitions",), f"{error.where}: {error.what}", error.hint
     for partition in site.unlisted if site.gate else ():

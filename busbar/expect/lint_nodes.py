@@ -146,11 +146,12 @@ def place_violations(node: NodeType) -> Iterator[Violation]:
 
 
 def meant(name: str, classes: Mapping[str, LinkClass]) -> str:
-    """Suggest the class whose source calls a link so, as HDR200 or NDR of InfiniBand."""
-    word = re.match("[a-z]+", name.casefold())
-    if word and not any(known.startswith(word[0]) for known in classes):
-        for called in (name, word[0]):
-            for known, link in classes.items():
-                if re.search(rf"\b{re.escape(called)}\b", link.source, re.IGNORECASE):
-                    return f"did you mean {known!r}?"
+    """Suggest the class whose source calls a link so, as HDR200 or ib-ndr of InfiniBand."""
+    words = re.findall("[a-z]{2,}", name.casefold())
+    start = words[0] if words and any(known.startswith(words[0]) for known in classes) else ""
+    for called in (name, *words[bool(start) :]):
+        for known, link in classes.items():
+            shown = re.search(rf"\b{re.escape(called)}\b", link.source, re.IGNORECASE)
+            if shown and known.startswith(start):
+                return f"did you mean {known!r}?"
     return ""

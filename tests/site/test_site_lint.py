@@ -33,6 +33,10 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
     "missing key": ("h200x4", "family", None, "missing key; add it"),
     "wrong type": ("h200x4", f"{H200}.gpus.count", "four", "'four'"),
     "a list of nodes": ("h200x4", "|partitions[0].nodelist", "n[1-", "missing bracket"),
+    "fewer nodes in the list": (
+        *("dgx-h100", "partitions[0].nodelist", "n1"),
+        "names 1 nodes, but nodes is 2",
+    ),
     "nodes of unknown type": (
         *("mi300x", "|gate", {"checks": {}}),
         "busbar gate cannot tell which nodes are of type spx; add nodelist",
