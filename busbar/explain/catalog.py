@@ -62,12 +62,13 @@ class OfVersion:
     since: str = ""
     before: str = ""
     words: str = ""
-    """An expression for lines of one family of messages, whatever the version."""
+    """An expression for the message or the list of ports, whatever the version."""
 
     def fits(self, facts: JobOutput, lines: Iterable[Evidence] = ()) -> bool:
         """Return whether all versions that the output shows are in the range, or the words."""
         if self.words:
-            return any(re.search(self.words, line.text) for line in lines)
+            ports = (seen.evidence for seen in facts.seen("nccl.ib-devices"))
+            return any(re.search(self.words, line.text) for line in (*lines, *ports))
         shown = [
             _release(v) for kind, name in VERSIONS[self.library] for v in facts.values(kind, name)
         ]

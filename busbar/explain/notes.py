@@ -27,7 +27,8 @@ def notes(
     """Return the notes on a run that do not repeat one of its causes."""
     made = [each for rule in note_rules() for each in rule(context) if each.id not in causes]
     if verdict.is_problem:
-        return made
+        is_own = context.is_of_a_rank
+        return [n for n in made if n.id != "other-program" or not is_own(*n.evidence)]
     named = {each.id for each in made}
     for f in findings:
         if f.id not in named:

@@ -124,7 +124,7 @@ def _pair(
 def _what_failed(cause: Cause) -> str:
     """Return where and when what failed, and what followed from it."""
     place = Position(cause.rank, cause.pid, cause.host, cause.gpu)
-    said = (place.words, cause.host)
+    said = (place.words, cause.host if cause.rank is None else f"rank {cause.rank}")
     words = "" if any(each and each in cause.summary for each in said) else place.words
     at = f" at {cause.time[-8:]}" if cause.time and cause.time[-8:] not in cause.summary else ""
     what = f"{words}{at}: {cause.summary}" if words else f"{cause.summary}{at}"

@@ -142,8 +142,12 @@ class Context:
             return False
         if start and own.is_before(start):
             return True
+        return not self.is_of_a_rank(own)
+
+    def is_of_a_rank(self, line: Evidence) -> bool:
+        """Return whether a line names a process of the program that measured."""
         processes = {pid for _, pid in self.facts.processes}
-        return not any(numbers.count(pid) in processes for pid in _PID.findall(own.text))
+        return any(numbers.count(pid) in processes for pid in _PID.findall(line.text))
 
     @property
     def results(self) -> list[Evidence]:

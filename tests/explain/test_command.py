@@ -120,3 +120,49 @@ def test_verbose_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
     short = capsys.readouterr().out
     main(["explain", "-v", path])
     assert len(capsys.readouterr().out) > len(short)
+
+
+RANKS = """\
+# nThread 1 nGpus 1 minBytes 8388608 maxBytes 67108864 step: 2(factor) warmup iters: 5 iters: 20
+#  Rank  0 Group  0 Pid   4100 on   node0 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid   4200 on   node1 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+node0:4100:4101 [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/{kind} [RO]; OOB ib0:10.0.0.1<0>
+ 8388608 2097152 float sum -1 152.3 55.08 103.27 0 150.9 55.59 104.23 0
+ 16777216 4194304 float sum -1 196.8 85.25 159.84 0 195.1 85.99 161.24 0
+{event}node1:4200:4201 [0] transport/net_ib.cc:1 NCCL WARN NET/IB: Got completion\
+ from peer 10.0.0.1<41287> with status=12 opcode=0 len=0 vendor err 129 (Send)\
+ localGid fe80::2 remoteGids fe80::1 hca mlx5_0
+node1: Test NCCL failure common.cu:401 'remote process exited or there was a network error / '
+"""
+DOWN = "node0:4100:4102 [0] {level} NET/IB : {device}Got async event : port error\n"
+
+
+@pytest.mark.parametrize("level", ["NCCL INFO", "x.cc:1 NCCL WARN"])
+@pytest.mark.parametrize("device", ["", "mlx5_0:1 "])
+@pytest.mark.parametrize("kind", ["IB", "RoCE"])
+def test_headline_names_rank_and_port(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], level: str, device: str, kind: str
+) -> None:
+    path = tmp_path / "run.log"
+    path.write_text(RANKS.format(event=DOWN.format(level=level, device=device), kind=kind))
+    main(["explain", str(path)])
+    first = capsys.readouterr().out.splitlines()[0]
+    port = "mlx5_0:1 Got async event" if device else "async event"
+    assert first.startswith(f"failed: rank 0 (node0, GPU 0): {port} : port error; then fabric-")
+    path.write_text(RANKS.format(event="", kind=kind))
+    main(["explain", str(path)])
+    out = capsys.readouterr().out
+    headline, next_step = out.splitlines()[:2]
+    assert headline.startswith("failed: rank 1 (node1, GPU 0): NET/IB: Got completion from peer")
+    assert headline.count("fe80::1") == headline.count("fe80::2") == 1
+    assert ("RoCE" in next_step) == (kind == "RoCE")
+    assert ("cable" in next_step) == (kind == "IB")
+    assert "note other-program" not in out  # the line names a process of the run
+
+
+def test_a_kernel_log_names_the_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "kernel.log"
+    event = "mlx5_core 0000:3b:00.0: Port module event: module 0, Cable unplugged"
+    path.write_text(f"2026-11-25T03:12:21+0000 n1 kernel: {event}\n")
+    main(["explain", str(path)])
+    assert capsys.readouterr().out.startswith(f"degraded: {event}\n")
