@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from busbar.boundary import refuse_command
-from busbar.errors import BusbarError, suggestion
+from busbar.errors import BusbarError
 from busbar.parse.cpulist import checked_cpu_list
 from busbar.site import backends
 from busbar.site.delivery import STACK_OF, Delivery, Stack, Vendor
@@ -450,5 +450,5 @@ class Site(Record):
         raise BusbarError(
             f"no partition {name!r}",
             where=f"site {self.name}",
-            hint=suggestion(str(name), [each.name for each in self.partitions]),
+            hint=f"known: {', '.join(p.name for p in self.partitions)}",
         )
