@@ -137,9 +137,7 @@ def find_cuda() -> tuple[Path, Path]:
 
     Raises ``BusbarError`` with every prefix that was searched.
     """
-    prefixes = [
-        Path(os.environ[name]) for name in ("CUDA_HOME", "CUDA_PATH") if name in os.environ
-    ]
+    prefixes = [Path(os.environ[n]) for n in ("CUDA_HOME", "CUDA_PATH") if n in os.environ]
     if nvcc := shutil.which("nvcc"):
         prefixes.append(Path(nvcc).resolve().parents[1])
     prefixes += [Path("/usr/local/cuda"), Path("/usr")]

@@ -149,9 +149,8 @@ def meant(name: str, classes: Mapping[str, LinkClass]) -> str:
     """Suggest the class whose source calls a link so, as HDR200 or ib-ndr of InfiniBand."""
     words = re.findall("[a-z]{2,}", name.casefold())
     start = words[0] if words and any(known.startswith(words[0]) for known in classes) else ""
-    for called in (name, *words[bool(start) :]):
+    for called in map(re.escape, (name, *words[bool(start) :])):
         for known, link in classes.items():
-            shown = re.search(rf"\b{re.escape(called)}\b", link.source, re.IGNORECASE)
-            if shown and known.startswith(start):
+            if known.startswith(start) and re.search(rf"(?i)\b{called}\b", link.source):
                 return f"did you mean {known!r}?"
     return ""

@@ -279,6 +279,21 @@ def test_a_site_without_its_configuration_of_reframe(copy: Path) -> None:
     assert lint("p5") == []
 
 
+def test_an_unknown_link_class_is_named_once(copy: Path) -> None:
+    """References cannot be judged with it, either."""
+
+    def spoil(site: dict[str, Any]) -> None:
+        for nic in site["node_types"]["gpu"]["nics"]:
+            nic["class"] = "ib-ndr"
+
+    edit(copy, "dgx-h100", spoil)
+    (finding,) = lint("dgx-h100")
+    assert (finding.rule, finding.hint) == (
+        "unknown link class 'ib-ndr'",
+        "did you mean 'ib-400g'?",
+    )
+
+
 def test_all_errors_of_the_schema_at_once(copy: Path, busbar: Command) -> None:
     def spoil(site: dict[str, Any]) -> None:
         site["famly"] = site.pop("family")
