@@ -84,6 +84,10 @@ SIXTY_FOUR = Scenario(nodes=64, bad=1, leaf_size=16)
         *(Scenario(512, 2, kind, leaf_size=16, seed=3) for kind in get_args(FaultKind)),
         Scenario(nodes=16, bad=1, kind="nic", nics=1),  # the only NIC of a node is the node
         Scenario(nodes=600, bad=3, tail="t3", slow_leaf=True),
+        # A slow node that is fast in one of the three pairs on its leaf, and a node that is well
+        # and slow in three of four.
+        Scenario(nodes=8, bad=1, tail="t3", leaf_size=4, rounds=7, seed=92),
+        Scenario(nodes=64, bad=0, tail="t3", leaf_size=16, seed=141),
     ],
 )
 def test_each_fault_of_a_model_is_found_and_nothing_else(scenario: Scenario) -> None:

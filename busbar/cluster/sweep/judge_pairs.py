@@ -13,6 +13,7 @@ from busbar.cluster.sweep import evidence
 from busbar.cluster.sweep.localise import (
     ALPHA,
     FEWEST,
+    FREE,
     Bools,
     Floats,
     Ints,
@@ -225,14 +226,17 @@ class Judge:
 def _located(one: _Pass, tests: int) -> Located:
     """Locate slow ends by pairs with their own generation inside leaves.
 
-    Ends with few healthy partners there are judged by all readings that show a slow end, and those
-    that have none of these by all readings.
+    One reading of ``FREE`` may be disturbed: ends with fewer healthy partners there, and those
+    that are fast with others, are judged by all readings that show a slow end; ends with too few
+    of these by all readings.
     """
     found = locate(one.residuals, one.cut, tests, relative=one.relative)
-    for shows, healthy in ((one.shows, False), (one.shows & one.own, True)):
+    for shows, healthy, least in ((one.shows, False, FEWEST), (one.shows & one.own, True, FREE)):
         pairs = one.residuals.where(shows)
         part = locate(pairs, one.cut, tests, relative=one.relative)
-        seen = partners(pairs, part.candidates & healthy) >= FEWEST
+        seen = partners(pairs, part.candidates & healthy) >= least
+        if healthy:  # nothing makes a slow end fast where all readings show it
+            seen &= found.candidates | ~part.candidates
         parts = ((part, seen), (found, ~seen))
         found = Located(
             tuple(one for each, of in parts for one in each.culprits if of[one.end]),

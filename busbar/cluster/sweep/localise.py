@@ -42,7 +42,7 @@ from busbar.robust import DEVIATION, chance_of_so_many
 FEWEST = 3  # method: pairs with different partners that an accusation needs
 ALPHA = 1e-3  # method: chance of a false accusation in one analysis
 BURST = 0.01  # fleets: share of readings that something else may disturb, whatever others show
-_FREE = 4  # fleets: one in this many readings of an end may be better than its score
+FREE = 4  # fleets: one in this many readings of an end may be better than its score
 _FREE_IN_COMMON = 8  # fleets: the same for ends that are slow together
 _MANY = 10  # fleets: healthy readings that show their scatter by the median absolute deviation
 _DEGREES = 3  # method: degrees of freedom of noise with a heavy tail
@@ -125,7 +125,7 @@ class Located:
     """By end, relative to the median of those that are well; NaN if it has no reading."""
 
 
-def best_of(ends: Ints, rates: Floats, count: int, free: int = _FREE) -> tuple[Floats, Ints]:
+def best_of(ends: Ints, rates: Floats, count: int, free: int = FREE) -> tuple[Floats, Ints]:
     """Return the score of each end, NaN without readings, and the number of its readings.
 
     One reading of ``free`` may be better than the score; 0 for none.
@@ -294,7 +294,7 @@ def chance_of(readings: Floats, null: Floats) -> float:
     count = len(ordered)
     chances = [
         chance_of_so_many(least, count, share)
-        for least in {count, count - count // _FREE}
+        for least in {count, count - count // FREE}
         for share in [share_below(null, float(ordered[least - 1]))]
     ]
     return min(chances) * len(chances)
