@@ -235,8 +235,8 @@ def _located(one: _Pass, tests: int) -> Located:
         pairs = one.residuals.where(shows)
         part = locate(pairs, one.cut, tests, relative=one.relative)
         seen = partners(pairs, part.candidates & healthy) >= least
-        if healthy:  # nothing makes a slow end fast where all readings show it
-            seen &= found.candidates | ~part.candidates
+        # Nothing makes a slow end fast in readings that show it.
+        seen &= (not healthy) | found.candidates | ~part.candidates
         parts = ((part, seen), (found, ~seen))
         found = Located(
             tuple(one for each, of in parts for one in each.culprits if of[one.end]),
