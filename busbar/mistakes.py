@@ -92,7 +92,7 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
                 inside = (f for f in sorted(path.glob("*.json*")) if place in _kind(f)["accepted"])
                 hint = f"pass a file in it{''.join(f', such as {f}' for f in [*inside][:1])}"
                 return BusbarError("is a directory", where=error.where, hint=hint)
-            return _of_kind(path, place, error)
+            return _of_kind(path, place) or error
         return BusbarError(error.what, where=error.where, hint=hint, others=error.others)
     return error
 
@@ -102,17 +102,15 @@ def reader(path: Path) -> str:
     return _kind(path).get("read", "").format(path) or f"busbar explain {path}"
 
 
-def _of_kind(path: Path, place: str, error: BusbarError) -> BusbarError:
-    """Return an error that says what a file is; ``error`` if it is unknown or accepted here."""
+def _of_kind(path: Path, place: str) -> BusbarError | None:
+    """Return what a file is and which command reads it; None if unknown or accepted here."""
     kinds = beside(__file__)["files"]
     wanted = " or ".join(each["is"] for each in kinds if place in each["accepted"])
     kind = _kind(path)
     if not kind["is"] or place in kind["accepted"] or not wanted:
-        return error
+        return None
     read = f", for {kind['read'].format(path)}" if kind["read"] else ""
-    # A reader of JSON knows better what is wrong with it.
-    what = error.what if kind["is"] == "another JSON document" else f"is {kind['is']}{read}"
-    return BusbarError(what, where=str(path), hint=f"pass {wanted}")
+    return BusbarError(f"is {kind['is']}{read}", where=str(path), hint=f"pass {wanted}")
 
 
 def _kind(path: Path) -> dict[str, Any]:
