@@ -38,7 +38,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
 
 
 def test_what_is_no_image(refused, tmp_path: Path) -> None:
-    assert "none.sif: no such file; give" in refused("--image", tmp_path / "none.sif")
+    assert "none.sif: no such file; pass" in refused("--image", tmp_path / "none.sif")
     text = tmp_path / "text.sif"
     text.write_text("text")
     assert "not a SIF with a squashfs" in refused("--image", text)
