@@ -102,12 +102,13 @@ def near(word: str, known: Iterable[str]) -> str:
     """Return the known word that is probably meant; empty if none is close."""
     words, meant = list(known), _plain(word)
     plain = {_plain(each): each for each in reversed(words)}
-    # ``--retry`` for ``--max-retries``.
-    parts = {part[:4]: each for each in words for part in re.findall(r"\w{4,}", each)}
+    # ``--retry`` for ``--max-retries``, the only one with such a part.
+    start = meant.strip("-")[:4]
+    parts = [each for each in words if re.search(rf"(?<!\w){re.escape(start)}", each)]
     begun = sorted((each for each in plain if each.startswith(meant) and word), key=len)
     close = (
         [plain[each] for each in begun or get_close_matches(meant, plain, n=1, cutoff=0.8)]
-        or [parts[start] for start in [meant.strip("-")[:4]] if start in parts]
+        or (parts if len(parts) == 1 and len(start) == 4 else [])
         or [plain[each] for each in get_close_matches(meant, plain, n=1)]
         or [each for short, each in plain.items() if len(short) > 3 and _shortens(short, meant)]
     )
