@@ -250,7 +250,7 @@ def _measured(facts: JobOutput) -> Verdict:
 
 
 # ---- the findings that explain the verdict
-_OUT_OF_STEP = ("collective-mismatch", "rank-silent")
+_OUT_OF_STEP = ("collective-mismatch", "rank-late", "rank-silent")
 """Causes that are known from the ranks that waited, and have no line and time of their own."""
 
 

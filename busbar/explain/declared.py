@@ -12,7 +12,7 @@ from busbar.explain.rules import Context, Explains, Finding, degraded, failure, 
 from busbar.parse import numbers
 
 # `busbar job` names these: no output of a run shows them.
-declare("rank-stopped", "rank-late", "network-path-slow", "tcp-within-node")
+declare("rank-stopped", "network-path-slow", "tcp-within-node")
 declare("swapping", "memory-far", "storage-stalled")
 
 _STRENGTHS = ("certain", "likely", "hint")

@@ -99,9 +99,12 @@ def went_on(facts: JobOutput) -> list[Evidence]:
 
 
 # ---- ranks at different collectives: PyTorch's watchdog, NCCL's RAS, XLA
-@cause("collective-mismatch", fatal=True)
+@cause("collective-mismatch", "rank-late", fatal=True, hides=_BROUGHT_ABOUT)
 def watchdog(context: Context) -> Finding | None:
-    """PyTorch's watchdog stopped ranks of one group at different collectives."""
+    """PyTorch's watchdog stopped ranks of one group at different collectives.
+
+    Ranks of a group number their collectives alike: a few with a lower number are behind.
+    """
     for first in _waiting(context.facts):
         at = Counter(map(_collective, first.values()))
         if len(at) < 2:
@@ -111,14 +114,20 @@ def watchdog(context: Context) -> Finding | None:
             first.values(), key=lambda each: (numbers.count(each["number"]), at[_collective(each)])
         )
         lagging, leading = order[0], order[-1]
-        words = context.place(lagging.evidence, numbers.count(lagging["rank"])).words
+        rank = numbers.count(lagging["rank"])
+        words = context.place(lagging.evidence, rank).words
+        fewer = numbers.count(leading["number"]) - numbers.count(lagging["number"])
+        if fewer and 2 * (most := at[_collective(leading)]) > len(order):
+            summary = (
+                f"{words} is {counted(fewer, 'collective')} behind, at {_collective(lagging)}, and"
+                f" {counted(most, 'rank')} waited in {_collective(leading)}"
+            )
+            return failure(summary, lagging, leading, certain=False, id_="rank-late", rank=rank)
         summary = (
             f"{words} is at {_collective(lagging)}, rank {leading['rank']} at"
             f" {_collective(leading)}"
         )
-        certain = lagging["number"] == leading["number"]
-        rank = numbers.count(lagging["rank"])
-        return failure(summary, lagging, leading, certain=certain, rank=rank)
+        return failure(summary, lagging, leading, certain=not fewer, rank=rank)
     return None
 
 
@@ -135,17 +144,16 @@ def waited(facts: JobOutput) -> str:
     waiting = max(_waiting(facts), key=len, default={})
     if not waiting or not all(_WAITS.search(each["text"]) for each in facts.seen("timeout")):
         return ""
-    last = next(iter(waiting.values()))
-    who = counted(len(waiting), "rank")
-    return f"{who} waited in {_collective(last)} until the watchdog ended them"
+    (most, ranks), *_ = Counter(map(_collective, waiting.values())).most_common(1)
+    return f"{counted(ranks, 'rank')} waited in {most} until the watchdog ended them"
 
 
-@cause("rank-silent")
+@cause("rank-silent", "rank-late")
 def silent(context: Context) -> Iterator[Finding]:
     """PyTorch's watchdog stopped nearly all ranks, and a few say nothing."""
     waiting = max(_waiting(context.facts), key=len, default={})
-    own = raised(context)
-    failed = context.place(own.evidence[0]).rank if own else None
+    first = raised(context)
+    failed = context.place(first.evidence[0]).rank if first else None
     known = {*map(numbers.count, waiting)}
     recorded = map(numbers.count, context.facts.values("torch.recorder", "ranks"))
     ranks = range(max(context.ranks or 0, *recorded, 0))
@@ -156,11 +164,20 @@ def silent(context: Context) -> Iterator[Finding]:
     silent = [rank for rank in ranks if rank not in {*known, failed}] if enough else []
     for rank in silent if len(silent) <= few else ():
         last = next(reversed(waiting.values()))
-        summary = (
-            f"{context.place(None, rank).words} says nothing of {_collective(last)}, in which"
-            f" {len(waiting)} ranks waited"
-        )
-        yield failure(summary, last, certain=False, rank=rank)
+        own = _enqueued_less(context.facts, rank, numbers.count(last["number"]))
+        words = context.place(own.evidence if own else None, rank).words
+        does = f"enqueued nothing after {own['number']}, not" if own else "did not report"
+        summary = f"{words} {does} {_collective(last)}, in which {len(waiting)} ranks waited"
+        id_ = "rank-late" if own else "rank-silent"
+        yield failure(summary, own, last, certain=False, id_=id_, rank=rank)
+
+
+def _enqueued_less(facts: JobOutput, rank: int, number: int) -> Occurrence | None:
+    """Return what says that a rank did not enqueue a collective, but others of its group did."""
+    last = [(numbers.count(each["number"]), each) for each in facts.seen("torch.enqueued")]
+    groups = {each["group"] for most, each in last if most >= number}
+    own = [row for row in last if row[1]["rank"] == str(rank) and row[1]["group"] in groups]
+    return own[-1][1] if own and own[-1][0] < number else None
 
 
 UNEVEN = re.compile("ALLTOALL|SEND|RECV|COALESCED|^GATHER|^SCATTER")

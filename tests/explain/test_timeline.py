@@ -112,7 +112,7 @@ def test_a_silent_a_late_and_a_failed_rank_of_a_hundred() -> None:
     assert time.process_time() - started < 2
     assert [(each.id, each.rank, each.host, each.gpu, each.pid) for each in causes] == [
         ("rank-died", 37, "gpu-004", "5", 5037),
-        ("collective-mismatch", 12, "gpu-001", "4", 5012),
+        ("rank-late", 12, "gpu-001", "4", 5012),
         ("rank-silent", 50, "gpu-006", "2", 5050),
     ]
     # The kernel names a GPU by its PCI address.
@@ -167,6 +167,24 @@ def test_a_rank_with_another_size_is_named() -> None:
     (cause,) = run("\n".join(lines) + "\n").causes
     assert (cause.id, cause.confidence) == ("collective-mismatch", "certain")
     assert cause.summary.startswith("rank 4 is at ALLREDUCE 812 of 3 elements, rank")
+    assert cause.consequences[0].summary.startswith("4 ranks waited in ALLREDUCE 812 of 4 el")
+
+
+def test_a_rank_that_enqueued_less_is_late() -> None:
+    """Only PyTorch's dump shows it: nothing of a watchdog. Its line shows the node."""
+    group = "[PG ID 0 PG GUID 0(default_pg) Rank {}]"
+    lines = [WATCHDOG.format(rank) for rank in range(9) if rank != 2]
+    lines.append(f"{group.format(0)} at work: 812, last enqueued NCCL work: 814, last ")
+    own = f"n2: [rank2]:[E] {group.format(2)} Received a dump signal. Last enqueued NCCL"
+    (cause,) = run("\n".join([*lines, f"{own} work: 811"]) + "\n").causes
+    assert (cause.id, cause.rank, cause.host) == ("rank-late", 2, "n2")
+    assert cause.summary == (
+        "rank 2 (n2) enqueued nothing after 811, not ALLREDUCE 812 of 4 elements, in which 8 ranks"
+        " waited"
+    )
+    for other in (f"{own} work: 813", f"{own} work: 811".replace("GUID 0", "GUID 7")):
+        (cause,) = run("\n".join([*lines, other]) + "\n").causes
+        assert (cause.id, cause.rank) == ("rank-silent", 2)
 
 
 def test_an_excerpt_that_stops_within_a_line_accuses_nobody() -> None:

@@ -33,7 +33,7 @@ OF_PREFLIGHT = {"image-broken", "image-slow-path"}
 """No output of a run shows these; tests/explain/test_containers.py has them."""
 OF_RECORD = {"cpu-busy", "cpu-quota", "gpu-throttled", "nic-busy"}
 """Busbar's own record of a node shows these; tests/engine/test_busy.py has them."""
-OF_JOB = {"rank-stopped", "rank-late", "network-path-slow", "tcp-within-node"}
+OF_JOB = {"rank-stopped", "network-path-slow", "tcp-within-node"}
 OF_JOB |= {"swapping", "memory-far", "storage-stalled"}
 """`busbar job` names these of a running job; tests/job has them."""
 ALL = [(cause, each) for cause, rows in examples().items() for each in rows]
