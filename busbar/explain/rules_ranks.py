@@ -144,8 +144,13 @@ def waited(facts: JobOutput) -> str:
     waiting = max(_waiting(facts), key=len, default={})
     if not waiting or not all(_WAITS.search(each["text"]) for each in facts.seen("timeout")):
         return ""
-    (most, ranks), *_ = Counter(map(_collective, waiting.values())).most_common(1)
-    return f"{counted(ranks, 'rank')} waited in {most} until the watchdog ended them"
+    hung, most = _hung(waiting)
+    return f"{counted(most, 'rank')} waited in {hung} until the watchdog ended them"
+
+
+def _hung(waiting: dict[str, Occurrence]) -> tuple[str, int]:
+    """Return the collective in which most ranks waited, and how many did."""
+    return Counter(map(_collective, waiting.values())).most_common(1)[0]
 
 
 @cause("rank-silent", "rank-late")
@@ -163,11 +168,12 @@ def silent(context: Context) -> Iterator[Finding]:
     enough = len(waiting) > 2 and len(ranks) <= len(known) + 1 + few  # a log can name any number
     silent = [rank for rank in ranks if rank not in {*known, failed}] if enough else []
     for rank in silent if len(silent) <= few else ():
-        last = next(reversed(waiting.values()))
+        hung, most = _hung(waiting)
+        last = next(each for each in reversed(waiting.values()) if _collective(each) == hung)
         own = _enqueued_less(context.facts, rank, numbers.count(last["number"]))
         words = context.place(own.evidence if own else None, rank).words
         does = f"enqueued nothing after {own['number']}, not" if own else "did not report"
-        summary = f"{words} {does} {_collective(last)}, in which {len(waiting)} ranks waited"
+        summary = f"{words} {does} {hung}, in which {most} ranks waited"
         id_ = "rank-late" if own else "rank-silent"
         yield failure(summary, own, last, certain=False, id_=id_, rank=rank)
 

@@ -115,6 +115,7 @@ def test_a_silent_a_late_and_a_failed_rank_of_a_hundred() -> None:
         ("rank-late", 12, "gpu-001", "4", 5012),
         ("rank-silent", 50, "gpu-006", "2", 5050),
     ]
+    assert causes[2].summary.endswith("ALLREDUCE 812 of 4 elements, in which 97 ranks waited")
     # The kernel names a GPU by its PCI address.
     xid = "Nov 21 00:42:50 gpu-006 kernel: NVRM: Xid (PCI:0000:1a:00): 79, name=python, fallen off"
     (first, *_) = run("\n".join([*lines, xid]) + "\n").causes
