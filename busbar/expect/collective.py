@@ -135,7 +135,7 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
     best = _best(setting.gpus, candidates)
     band = best.band
     if band is None:
-        path = (*path, f"band of {best.algo}")
+        path = (*path, f"typical value and band of {best.algo}, limit of the algorithm above")
     outside = best.outside or question.communicators > 1  # no such runs have been published
     proof: Proof = proven(site, setting.gpus, band) if band and not outside else "none"
     if band is None and not outside and site.proof != "none":
