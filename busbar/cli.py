@@ -174,7 +174,8 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:  # noqa: BLE001 - a bug is never a verdict: 1 would say so
-        stderr().line(f"busbar {command}: internal error: {_summary(error)}; {_logged(error)}")
+        what = redact(f"{type(error).__name__}: {error}")[:200]
+        stderr().line(f"busbar {command}: internal error: {what}; {_logged(error)}")
         return _usage_status(command)
     return status
 
@@ -212,10 +213,6 @@ def _usage_status(command: str) -> int:
 def _print_error(command: str, error: BusbarError) -> None:
     row = ErrorRow(error.what, error.where, error.hint)
     stdout().document(to_json(ErrorDocument(command=command, error=row)))
-
-
-def _summary(error: Exception) -> str:
-    return redact(f"{type(error).__name__}: {error}")[:200]
 
 
 def _logged(error: Exception) -> str:

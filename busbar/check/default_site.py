@@ -51,7 +51,8 @@ def _detected(
     detected = compose(gathered.result()) if gathered else detect()
     site = _alone(detected.site) if on_cluster else detected.site
     name = match(detected)
-    if name and _has_scheduler(load(name), site.scheduler):
+    # The system of a shipped site may have a different scheduler.
+    if name and (load(name).scheduler in ("local", site.scheduler) or not ships(load(name))):
         return name
     if detected.gpu_tool_failed:
         raise BusbarError(
@@ -73,8 +74,3 @@ def _alone(site: Site) -> Site:
     update = {"launcher": "mpirun", "access": (), "nodes": 1}
     partitions = tuple(each.model_copy(update=update) for each in site.partitions)
     return site.model_copy(update={"scheduler": "local", "partitions": partitions})
-
-
-def _has_scheduler(site: Site, detected: str) -> bool:
-    """Whether a site can run here: the system of a shipped site may have a different scheduler."""
-    return site.scheduler in ("local", detected) or not ships(site)

@@ -8,10 +8,6 @@ from reframe.core.launchers import JobLauncher
 from reframe.core.schedulers import Job
 
 
-def _nodes(job: Job) -> int:
-    return max(1, job.num_tasks // (job.num_tasks_per_node or job.num_tasks))
-
-
 @register_launcher("flux-run")
 class FluxRun(JobLauncher):
     """``flux run``, within an allocation of Flux."""
@@ -21,7 +17,7 @@ class FluxRun(JobLauncher):
         return [
             "flux",
             "run",
-            f"--nodes={_nodes(job)}",
+            f"--nodes={max(1, job.num_tasks // (job.num_tasks_per_node or job.num_tasks))}",
             f"--ntasks={job.num_tasks}",
             "--exclusive",
         ]

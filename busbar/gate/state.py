@@ -192,11 +192,6 @@ def _of_kernel(facts: Facts) -> Iterator[GateFinding]:
         yield from _uncorrectable(f"gpu{index}", gpu.uncorrectable)
 
 
-def _present(facts: Facts) -> bool:
-    """Whether the node has GPUs, according to the kernel."""
-    return facts.system is None or bool(facts.system.gpus)
-
-
 def _errors(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
     """Yield the errors of GPUs in the kernel log, the same one of a GPU once."""
     log = facts.log
@@ -204,9 +199,8 @@ def _errors(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
         yield unknown("gpu_xid", facts.log_problem or "the kernel log was not read")
         return
     finding = GateFinding("gpu_xid", Verdict.PASS, value="none", band="none")
-    if log.lost_until_s is not None and (
-        stated.node is None or stated.node.gpus or _present(facts)
-    ):
+    gpus_of_kernel = facts.system is None or facts.system.gpus
+    if log.lost_until_s is not None and (not stated.node or stated.node.gpus or gpus_of_kernel):
         kept_s = facts.uptime_s - log.lost_until_s
         note = f"the kernel log has lost lines; only the last {_age(kept_s)} are complete"
         covers = kept_s >= stated.rules.xid_hours * _HOUR_S

@@ -52,7 +52,8 @@ def suite_of(
             wrong = ET.SubElement(case, kind, type=str(outcome.verdict))
             wrong.set("message", one_line(outcome.sentence()))
         else:
-            ET.SubElement(case, "system-out").text = "\n".join(map(_line, _read(outcome)))
+            rows = (row for row in outcome.results if row.value is not None)
+            ET.SubElement(case, "system-out").text = "\n".join(map(_line, rows))
     for name, reason in skipped:
         case = _case(suite, site, name, "", "")
         ET.SubElement(case, "skipped", message=one_line(reason))
@@ -65,10 +66,6 @@ def suite_of(
 def _case(suite: ET.Element, site: str, name: str, *place: str) -> ET.Element:
     classname = ".".join(one_line(part) for part in (site, *place) if part)
     return ET.SubElement(suite, "testcase", classname=classname, name=one_line(name))
-
-
-def _read(outcome: Outcome) -> list[Result]:
-    return [row for row in outcome.results if row.value is not None]
 
 
 def _line(row: Result) -> str:

@@ -191,7 +191,7 @@ def _cells(
         name,
         reading or tools,
         _size(row.bytes),
-        _measured(row),
+        "" if row.value is None else f"{row.value:.4g} {row.unit:{_LONGEST_UNIT}}",
         row.band_text,
         "" if row.shown_limit is None else f"{row.shown_limit:.4g}",
         "" if share is None else f"{share:.0%}",
@@ -207,7 +207,3 @@ def _size(count: int | None) -> str:
         return ""
     number, _, suffix = format_bytes(count).partition(" ")
     return f"{number} {suffix:{_LONGEST_SUFFIX}}"
-
-
-def _measured(row: Result) -> str:
-    return "" if row.value is None else f"{row.value:.4g} {row.unit:{_LONGEST_UNIT}}"

@@ -37,7 +37,7 @@ def _value(error: Any) -> tuple[str, str]:
     kind, value, context = error["type"], error["input"], error.get("ctx", {})
     rule, hint = f"{error['msg'][:1].lower()}{error['msg'][1:]}", "correct the value"
     if kind == "literal_error":
-        choices = [choice.strip("'") for choice in _choices(context["expected"])]
+        choices = [c.strip("'") for c in context["expected"].replace(" or ", ", ").split(", ")]
         rule = f"must be {context['expected']}"
         meant = _WORDS["meant"].get(str(value).lower(), str(value))
         hint = suggestion(meant, choices, "choose one of these")
@@ -85,10 +85,6 @@ def _missing(location: Sequence[int | str]) -> tuple[str, str]:
     if location and isinstance(location[-1], int):
         return f"has no entry {location[-1] + 1}", "add it"
     return "missing key", "add it"
-
-
-def _choices(expected: str) -> list[str]:
-    return expected.replace(" or ", ", ").split(", ")
 
 
 def _spelling(word: object, known: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ def test_a_site_like_another_is_clean(like: str, tmp_path: Path, busbar: Command
     assert said.status == 0
     assert f"busbar site lint {directory}" in said.out
     (finding,) = lint(directory)
-    assert "was written by --like" in finding.rule
+    assert "is still the text that --like wrote" in finding.rule
     file = directory / "site.yaml"
     file.write_text(file.read_text().replace(f"A system like {like}", "Ours"))
     assert lint(directory) == []
