@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="9abac8b033b6f5a26007268a8cab54e4ca7b57a16fa701c77b990a010abd153f",
+        sha256="a4eac31a86e7e4dce7044a466c53cf5a4575df9802935cce00ae005534f647b1",
         expand=False,
     )
 
