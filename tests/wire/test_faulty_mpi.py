@@ -93,13 +93,6 @@ PAYLOAD_ATTACKS = (
     Attack("flip", 200, more={"FAULT_AFTER": "3000"}),
     Attack("flip", 97, more={"FAULT_AT": "0"}),
     Attack("flip", 97, more={"FAULT_AT": "100"}),
-    Attack("flip", 7, sizes="", check=CHECK, more={"FAULT_UNALIGNED": "64"}),
-    Attack("flip", 1, sizes="", check=CHECK, more={"FAULT_LEAST": "2500", "FAULT_MOST": "3900"}),
-    *(Attack(fault, 7) for fault in ("late", "restart", "count", "comm", "tag")),
-    *(
-        Attack(fault, 7, sizes="", check=CHECK)
-        for fault in ("late", "restart", "count", "comm", "tag", "from")
-    ),
 )
 # Any message may be hit, or only those by which two ranks agree.
 ATTACKS = (
