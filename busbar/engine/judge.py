@@ -27,7 +27,7 @@ from busbar.verdict import Verdict, combined, worst
 
 # How far the driver's time can excuse a slow latency: it must fit the other times of the run.
 _SHORTEST_MESSAGE = 0.9
-"""A message between GPUs that copies take part in is no faster than this share of the shortest
+"""A message between GPUs that uses copies takes at least this share of the time of the shortest
 copy: 0.95 to 1.15 on idle and on loaded CPUs (h200x2/gpu_aware_driver_us.log)."""
 _UNEVEN = 1.2
 """So much may the CPUs of one rank be slower than those of the run in the middle: 1.17 there."""

@@ -90,7 +90,7 @@ class Result:
 
     @property
     def shown_limit(self) -> float | None:
-        """The limit for people: that of a latency may be picoseconds, which says nothing."""
+        """The limit to display; a latency limit of picoseconds is not informative."""
         tiny = self.metric == "latency" and (self.limit or 0) < _LEAST_US
         return None if tiny else self.limit
 

@@ -48,8 +48,8 @@ def calibrated(
 ) -> Iterator[Expectation]:
     """Yield the bands that the site measured for the series of a reading.
 
-    ``limit`` is that of the links and ``model`` what their model calls typical, if known. A band
-    above the limit is of another machine.
+    ``limit`` is the limit of the links and ``model`` the typical value of their model, if known. A
+    band above the limit belongs to another machine.
     """
     measured = calibration(run.site) if run.site else None
     series = series_of(run, reading) if measured else None

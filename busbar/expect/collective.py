@@ -79,7 +79,7 @@ def collective(site: Site, question: Question) -> Expectation:
 
     Each GPU has one rank. Without environment and profile, the environment of the site is that of
     the profile that the band asks for. Without an algorithm, a band measured on such GPUs comes
-    first, then that of the algorithm that the site's references name, then that of the fastest.
+    first, then the algorithm that the site's references name, then the fastest algorithm.
     Raises ``NoExpectation`` where no data supports a band.
     """
     return _answer(site, question)[0]

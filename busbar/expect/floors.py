@@ -106,7 +106,7 @@ def above_host_link(
     Data that passes through host memory crosses the link between each GPU and its host, so that
     link's raw rate bounds what staging can reach. More than that proves that the GPUs' own links
     carried it. Raises ``NoExpectation`` where the site does not say how its GPUs reach the host,
-    or where the GPUs' links are no faster than that.
+    or where the GPUs' links are not faster than the link to the host.
     """
     node = site.node_type(partition)
     where = f"site {site.name}, {operation}"
@@ -121,7 +121,7 @@ def above_host_link(
     limit = bound(node, classes, Shape(operation, nodes, ranks // nodes)).gb_per_s
     if staged >= limit:
         raise NoExpectation(
-            "the links between GPUs are no faster than those to the host", where=where, limit=limit
+            "links between GPUs are not faster than links to the host", where=where, limit=limit
         )
     sources = (_NOT_STAGED, classes[link.link_class].source)
     path = (f"not {link.link_class}",)

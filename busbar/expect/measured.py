@@ -25,7 +25,7 @@ _MPICH_LOW, _MPICH_TYPICAL = 0.42, 0.55
 _BOUNCE = 0.5
 # Half of a message can be copied by each of the two cores.
 _CORES = 2
-# Latency over that of a flag between two cores: 1.5 to 2.7 seen through shared memory, 23 to 30
+# Ratio of a latency to a flag between two cores: 1.5 to 2.7 through shared memory, 23 to 30
 # with TCP. A hypervisor may move the cores of a virtual machine at any time: one pair had flags of
 # 0.04 us and, seconds later, of 0.22 us, with latencies of 0.13 and 0.35 us. So the flag is passed
 # between the batches of each latency. The fastest flag of a pair, in either direction, sets the

@@ -296,7 +296,7 @@ def ways(
         shape = replace(run, algo=algo)
         between = None
         if nodes > 1:
-            # An inner node of a tree has three neighbours, so a tree of many nodes is no faster.
+            # An inner node of a tree has three neighbours: many nodes are limited as in a ring.
             few = shape if nodes <= _FEW_NODES else replace(run, algo=RING)
             between = network_bound(node, classes, few, near=True)
         yield Way(

@@ -34,7 +34,7 @@ def within_node(
             )
         there, back = (to_host(node.gpus, classes, index).hops for index in (src, dst))
         return Path((*there, *(hop.reversed for hop in back)))
-    # The cost of a hop is one number per link class, that of the binding one, for all engines.
+    # The cost of a hop is one number per link class; all engines use the binding class.
     bands = classes[plain.binding.link_class].bands
     hop_share = min((band.hop_share for band in bands), default=1.0)
     return widest_path(graph, gpu(src), gpu(dst), hop_share) or plain
