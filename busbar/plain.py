@@ -31,7 +31,7 @@ class Column:
     right: bool = False
     """Whether to align it to the right."""
     rank: int = 0
-    """Placement order; a narrow terminal omits the last columns, but never those of rank 0."""
+    """Placement order; a narrow terminal omits the last columns, but never rank 0's."""
 
 
 class Plain:

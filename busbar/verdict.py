@@ -86,7 +86,7 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
 
 
 def combined(verdicts: Iterable[Verdict]) -> Verdict:
-    """Return the verdict of a run from those of its parts.
+    """Return the verdict of a run from the verdicts of its parts.
 
     The worst problem decides. A run without one passes if at least one part was judged.
     """

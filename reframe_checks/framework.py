@@ -27,7 +27,7 @@ from .xccl import XcclPerf
 
 _PROGRAM = str(SOURCES / "torch_collectives.py")
 _OLDEST_ROCM = (6, 3)
-"""The published runs through PyTorch are those of its RCCL and of newer ones."""
+"""The published runs through PyTorch used its RCCL and newer ones."""
 
 
 class Torch(XcclPerf, special=True):

@@ -168,7 +168,7 @@ class JudgingMixin(Configured):
     def conclude(self, judged: Judgement, rest: Sequence[JobOutput] = (), nodes: str = "") -> None:
         """Keep the outcome, with the causes that its launches and the ``rest`` show.
 
-        ``nodes`` are those of the job; they are the place of each result that does not name it.
+        ``nodes`` are the nodes of the job, the place of each result that does not name it.
         """
         where = ",".join(hostnames(nodes)) if nodes else ""
         rows = (*judged.results, *self.results_of_delivery())

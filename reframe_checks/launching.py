@@ -54,7 +54,7 @@ class LaunchingMixin(Configured):
 
     @run_after("setup")
     def set_nonce(self) -> None:
-        """Give the job a nonce, by which its output is known from that of another."""
+        """Give the job a nonce, by which its output is told from the output of another."""
         if self.own_program:
             self.env_vars[NONCE] = secrets.token_hex(8)
 

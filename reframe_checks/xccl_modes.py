@@ -47,7 +47,7 @@ class RcclMode(XcclPerf, special=True):
 
     @run_after("setup")
     def bind_to_numa(self) -> None:
-        # One partition's memory is that of its NUMA domain.
+        # The memory of one partition is its NUMA domain.
         srun = self.job.launcher.registered_name == "srun"
         self.job.launcher.options += ["--cpu-bind=ldoms"] if srun else ["--bind-to", "numa"]
 

@@ -29,7 +29,7 @@ _COLLECTIVES = frozenset(COLLECTIVES)
 
 @dataclass(frozen=True, kw_only=True)
 class ClauseResult:
-    """The result of one clause; its figures are those of its worst reading."""
+    """The result of one clause; its figures come from its worst reading."""
 
     clause: str
     """The clause in the usual terms."""

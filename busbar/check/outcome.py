@@ -157,7 +157,7 @@ class EndedJob:
 
 
 def end_of(job: EndedJob, results: Sequence[Result]) -> list[Result]:
-    """Return ``results``, which are those of the output, with what the end of the job adds."""
+    """Return ``results``, read from the output, with what the end of the job adds."""
     end, passed = job.end, not any(result.verdict.is_problem for result in results)
     if end and job.held is not None:
         return [_failed(job, end.lost(job.held)), *_printed(results)]

@@ -37,7 +37,7 @@ _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 def ignored_variables() -> list[str]:
     """Return variables that would change ReFrame or its jobs; only options count.
 
-    ReFrame silently removes those of sbatch.
+    ReFrame silently removes the options of sbatch.
     """
     return sorted(name for name in os.environ if _IGNORED.match(name))
 

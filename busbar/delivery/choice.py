@@ -28,7 +28,7 @@ class Choice:
     image: str | None = None
     """A SIF, a sandbox, or a name in the store of Docker or Podman, to run the checks in."""
     inject: tuple[str, ...] = ()
-    """Library directories of the host that take precedence over those of the image."""
+    """Library directories of the host that take precedence over the image's own."""
     access: tuple[str, ...] = ()
     """Options of sbatch in addition to those of the site."""
     allocation: int = 0

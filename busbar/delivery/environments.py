@@ -334,7 +334,7 @@ def delivery_features(delivery: Delivery, parts: Parts) -> list[str]:
 
 
 def stack_features(stack: Stack) -> list[str]:
-    """Return the features of a stack; those of Cray have the run time of the GPUs and its MPI."""
+    """Return the features of a stack; a Cray stack has the GPU run time and its own MPI."""
     return [GPU_STACKS[stack], "cray"] if stack in CRAY_STACKS else [stack]
 
 

@@ -133,7 +133,7 @@ def gpu_aware_collectives(mpirun: str) -> bool:
 def find_cuda() -> tuple[Path, Path]:
     """Return the directories of the headers and of the run-time library.
 
-    The toolkit is that of CUDA_HOME, CUDA_PATH, the ``nvcc`` on PATH or the usual prefixes.
+    The toolkit comes from CUDA_HOME, CUDA_PATH, the ``nvcc`` on PATH or the usual prefixes.
 
     Raises ``BusbarError`` with every prefix that was searched.
     """
@@ -168,7 +168,7 @@ def lock_of(view: Path | None) -> Lock | None:
 def locked_versions(lock: Lock | None) -> dict[str, str]:
     """Return the NCCL that a lock names; nothing if it names several.
 
-    A version of RCCL there is that of ROCm, which RCCL's log does not repeat.
+    The version of RCCL there is ROCm's, which RCCL's log does not repeat.
     """
     found = {node.version for node in lock.named("nccl")} if lock else set()
     return {"nccl": found.pop().partition("-")[0]} if len(found) == 1 else {}

@@ -218,7 +218,7 @@ def _with_links(
     link_class = chip.link_class
     counts, more = _counts(direct, chip, count, classes)
     if partitions > 1:
-        # Packages are accelerators; the links between them are those of unpartitioned ones.
+        # Packages are accelerators; they have the links of unpartitioned ones.
         package = {"devices": partitions, "class": "xcd-mi300x"}
         bundle = {"class": link_class, "count": chip.count or 1}
         facts["links"] = {"package": package, "all_pairs": bundle}

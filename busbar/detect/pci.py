@@ -39,7 +39,7 @@ def nearest(
 ) -> tuple[int, ...]:
     """Return the GPUs that share most bridges with a device; without any, its NUMA domain.
 
-    ``addresses`` are those of the GPUs, in device order.
+    ``addresses`` are the addresses of the GPUs, in device order.
     """
     gpus = [places.get(short_address(address)) for address in addresses]
     shared = [_shared(device.path, gpu.path) if gpu else 0 for gpu in gpus]

@@ -50,7 +50,7 @@ def contradictions(
 def late_readings(shown: LaunchOutput) -> Iterator[str]:
     """Yield that readings follow the end of the output, which its process prints last.
 
-    The launcher can mix the lines of ranks, but not those of one rank: each rank of our
+    The launcher can mix lines of different ranks, not of one rank: each rank of our
     programs prints its readings, then that it is idle.
     """
     facts, own = shown.facts, shown.file

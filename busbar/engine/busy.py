@@ -5,7 +5,7 @@ Such a reading is ``unknown``: it neither passes nor speaks against the machine.
 ``busy.awk`` has to account for it: each load has a floor, the share of the band's end that a
 reading keeps at worst. A reading below the product of the floors stays ``degraded``.
 
-CPU: a run advances while all its ranks run. If W of them wait for a CPU in the mean, because of
+CPU: a run advances while all its ranks run. If W of them wait for a CPU on average, because of
 others, all of them run for at least 1 - W of the time; a short measurement can fall into the time
 slices of others. A reading that tells how long its ranks waited is judged by that instead: the
 record is a mean, and the reading can lie in a better or a worse part of the run. Memory:
@@ -69,7 +69,7 @@ class Load:
     apart: float = 1.0
     """The floor of such a reading without the waiting."""
     exact: bool = False
-    """Whether ``floor`` is that of one reading and not of the run."""
+    """Whether ``floor`` belongs to one reading and not to the run."""
 
 
 def loads(facts: JobOutput, run: Run) -> tuple[Load, ...]:
@@ -265,7 +265,7 @@ def _is_throttled(gpu: BusyGpu) -> bool:
 
 
 def _lost(busy: Busy) -> float:
-    """Return how many ranks wait, in the mean, for others and for the hypervisor."""
+    """Return how many ranks wait, on average, for others and for the hypervisor."""
     return _lost_to_others(busy) + busy.steal
 
 
@@ -284,7 +284,7 @@ def _most_waiting(busy: Busy) -> float:
     """Return the largest part of its time for which others can have kept a reading waiting.
 
     Ranks and their threads that share too few CPUs wait for each other in every reading: there
-    others account for no more than in the mean. Else all waiting is for others, whenever it is.
+    others account for at most the average. Otherwise, all waiting is for others, whenever it is.
     """
     lost = _lost_to_others(busy)
     return 1.0 if 0 < (busy.waiting or 0.0) <= 2 * lost else min(lost, 1.0)

@@ -32,7 +32,7 @@ def collect(sources: Sequence[Source], more: Sequence[Pattern] = ()) -> list[Job
     """Return the runs in ``sources``, in order; files without a run are context of the runs.
 
     A file of context, such as one rank's ``NCCL_DEBUG_FILE``, goes to the run that names its
-    process, or else to all of them. ``more`` are patterns to search beside those of the parsers.
+    process, otherwise to all of them. ``more`` are patterns to search beside those of the parsers.
     """
     return joined(facts for source in sources for facts in _read(source, more))
 

@@ -253,7 +253,7 @@ def from_output(known: Run, output: JobOutput, operation: str | None) -> Run:
 
 
 def _may_be(node: NodeType, run: Run, nodes: int, output: JobOutput) -> bool:
-    """Whether the devices that the output lists can be those of as many nodes of a type."""
+    """Whether the devices that the output lists can belong to as many nodes of one type."""
     if node.gpus is None:
         return not gpu_models(output)
     models = gpu_models(output)

@@ -30,7 +30,7 @@ _SHORTEST_MESSAGE = 0.9
 """A message between GPUs that uses copies takes at least this share of the time of the shortest
 copy: 0.95 to 1.15 on idle and on loaded CPUs (h200x2/gpu_aware_driver_us.log)."""
 _UNEVEN = 1.2
-"""So much may the CPUs of one rank be slower than those of the run in the middle: 1.17 there."""
+"""So much may the CPUs of one rank be slower than the median CPU of the run: 1.17 there."""
 _FEW = 3
 
 
@@ -232,7 +232,7 @@ def _results(
     problems["machine"] = [(Verdict.FAILED, text) for text in differences(run, shown)]
     if problems.get("ranks") and (reason := other_ranks(launch, shown)):
         return [replace(row, message=reason)]
-    # What did not run is a failure of `metrics`; that it printed nothing else says no more.
+    # What did not run is a failure of `metrics`; that it also printed nothing adds no information.
     measured = shown.readings or shown.facts.events_of(Check)
     names = problems if measured or not shown.died else _OF_THE_START
     results = [

@@ -46,7 +46,7 @@ def answer(
 ) -> Iterator[str]:
     """Yield where the events of our own program do not match the launch.
 
-    ``wanted`` are the requested readings; without it those of the operations of the launch.
+    ``wanted`` are the requested readings; without it, the operations of the launch decide.
     """
     output = shown.facts
     starts = [start for start, _ in output.events_of(Start)]

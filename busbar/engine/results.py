@@ -140,7 +140,7 @@ class Outcome:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """Return the verdict of the check from those of its results; ``failed`` without any."""
+        """Return the verdict of the check by its results; ``failed`` without any."""
         found = combined(result.verdict for result in self.results)
         measured = [row for row in self.results if row.value is not None]
         compared = any(row.verdict is not Verdict.UNJUDGED for row in measured)

@@ -155,7 +155,7 @@ def judge_readings(readings: Iterable[Reading], expect: Expect) -> list[Judged]:
 
 
 def against_larger(judged: Iterable[Judged]) -> list[Judged]:
-    """Return the readings; a bus bandwidth without a band is judged by those of larger messages.
+    """Return the readings; a bus bandwidth without a band is judged by larger messages.
 
     A message must not take much longer than a larger one of the same run.
     """

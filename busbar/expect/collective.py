@@ -89,7 +89,7 @@ def by_algorithm(site: Site, question: Question, ran: str | None = None) -> list
     """Return the band of the algorithm that ``ran``; of each that may have run if that is None.
 
     A band of what the library chose on such nodes holds for any algorithm. All have the limit of
-    the question; the first is that of `collective`. Raises ``NoExpectation`` where no data
+    the question; `collective` uses the first. Raises ``NoExpectation`` where no data
     supports a band.
     """
     first, best = _answer(site, question)

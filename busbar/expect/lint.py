@@ -52,7 +52,7 @@ class LintFinding:
 
 
 def lint(name_or_path: str | Path) -> list[LintFinding]:
-    """Return the findings on a site; only those of the schema if the file violates it.
+    """Return the findings on a site; only the schema's if the file violates it.
 
     Raises ``BusbarError`` for an unknown site.
     """

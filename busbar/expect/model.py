@@ -7,7 +7,7 @@ The rate is the least of what the links within a node, the NICs and, without GPU
 links carry, each by the share that the algorithm reaches. The latency grows with the steps within
 a node and between nodes. `make fit` fits all numbers together to published readings and our own
 runs and writes ``fit.json`` with their covariance. A number that hardware without readings would
-have is unknown, but spreads no more than those of other hardware do: bands widen with the distance
+have is unknown, but spreads at most as much as on other hardware: bands widen with the distance
 from the data by themselves.
 """
 
@@ -74,7 +74,7 @@ class Way:
     nbytes: int
     peers: bool = True
     """Whether GPUs read the memory of others on PCI Express; host memory, whose rate no tool
-    shows, carries what those of GeForce send (NVIDIA/nccl issues 1127 and 1639)."""
+    shows, carries what GeForce cards send (NVIDIA/nccl issues 1127 and 1639)."""
 
     @property
     def kind(self) -> str:
@@ -222,7 +222,7 @@ class Fit:
 
 
 def group(name: str) -> str:
-    """Return the group of a number: those of one group spread alike."""
+    """Return the group of a number: the readings of one group spread alike."""
     return " ".join(name.split()[:2])
 
 

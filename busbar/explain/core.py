@@ -257,7 +257,7 @@ _OUT_OF_STEP = ("collective-mismatch", "rank-late", "rank-silent")
 def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> list[Cause]:
     """Return the causes that explain ``outcome``; none for a pass.
 
-    What failed first is the first cause if times show it, or else what is certain.
+    What failed first is the first cause if times show it, otherwise what is certain.
     """
     if not outcome.is_problem:
         return []
@@ -325,7 +325,7 @@ def _hides(one: Finding, other: Finding) -> bool:
 def _is_older(one: Finding, other: Finding, places: Mapping[int, Position]) -> bool:
     """Return whether a finding is older than another by the times, or lines, of one file.
 
-    The lines of one process are in their order, those of several are not. A death is reported
+    The lines of one process are in order, the lines of several are not. A death is reported
     before what explains it: the frames of a backtrace, a core file.
     """
     lines = [line for f in (one, other) for line in f.evidence[:1]]

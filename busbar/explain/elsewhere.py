@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Findings of another node, job or time than those of the run, or after its end: no causes."""
+"""Findings of another node, job or time than the run's, or after its end: no causes."""
 
 from __future__ import annotations
 

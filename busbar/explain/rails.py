@@ -59,7 +59,7 @@ def crossings(facts: JobOutput, node: NodeType | None) -> list[Crossing]:
         (here, device), (there, other) = where[source], where[target]
         if here == there:
             continue
-        # NCCL prints the NICs, or else they are those near the GPUs by the site.
+        # NCCL prints the NICs; otherwise the site lists the NICs near the GPUs.
         send, receive = ends.get((channel, source, target), (None, None))
         if send is not None and receive is not None:
             nics = _numbered_nic(node, send, listed), _numbered_nic(node, receive, listed)

@@ -34,7 +34,7 @@ def across_nodes(context: Context) -> bool:
 
 
 def spans_nodes(context: Context) -> bool:
-    """Return whether the run uses several nodes, even if the log is that of one rank."""
+    """Return whether the run uses several nodes, even if the log comes from one rank."""
     facts = context.facts
     if across_nodes(context):
         return True
@@ -43,7 +43,7 @@ def spans_nodes(context: Context) -> bool:
 
 
 def _staging_costs(context: Context) -> bool:
-    """Return whether the rates leave room for a direct path: they are not those of the NICs."""
+    """Return whether the rates leave room for a direct path: they do not belong to the NICs."""
     rates = [r.value for r in context.largest_rates if r.kind == "busbw"]
     if not rates:
         return True

@@ -86,7 +86,7 @@ def _noted_by_nccl(lines: Iterable[tuple[Occurrence, str]]) -> Iterator[_Place]:
 def _set_by_nccl(text: str) -> str:
     """Return the CPU list or the mask ``0xffff,0000ffff``; newer versions print a list.
 
-    Nothing for a number that can be a mask or that of a CPU.
+    Nothing for a number that can be a mask or the number of a CPU.
     """
     if numbers.is_whole(text) and not text.startswith("0"):
         return ""

@@ -307,7 +307,7 @@ def _links(context: Context, judged: Judged) -> float:
 
 @cause("same-gpu", fatal=True, hides=["above-limit"])
 def same_gpu(context: Context) -> Finding | None:
-    """Two ranks report the same GPU, or a rate is that of one GPU's memory."""
+    """Two ranks report the same GPU, or a rate matches the memory of one GPU."""
     facts = context.facts
     placed: dict[tuple[str, str], int] = {}
     shared = any(start.share_devices for start, _ in facts.events_of(Start))

@@ -58,7 +58,7 @@ def p2p_off(context: Context) -> Finding | None:
 
 
 def _staged(context: Context) -> bool:
-    """Return whether the rates of one node without a band are those of copies by the host."""
+    """Return whether the rates of one node without a band match copies by the host."""
     rates = [r.value for r in context.largest_rates if r.nbytes >= _LARGE]
     one_node = context.nodes in (None, 1)
     return one_node and not context.judged and bool(rates) and max(rates) < _HOST_GB_PER_S
@@ -207,7 +207,7 @@ def version_mismatch(context: Context) -> Finding | None:
     versions = {version: line for version, line in shown if version not in other}
     if len(versions) < 2:
         return None
-    # Once a communicator came up, the versions can be those of two programs.
+    # Once a communicator came up, the versions can come from two programs.
     up = context.facts.first("nccl.complete") is not None
     summary = f"the output names {', '.join(versions)}"
     effect = Verdict.PASS if up else Verdict.FAILED

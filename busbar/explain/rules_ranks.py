@@ -109,7 +109,7 @@ def watchdog(context: Context) -> Finding | None:
         at = Counter(map(_collective, first.values()))
         if len(at) < 2:
             continue
-        # The rank that is behind, or else the one that is alone, differs from the others.
+        # The rank that is behind, otherwise the rank that is alone, differs from the others.
         order = sorted(
             first.values(), key=lambda each: (numbers.count(each["number"]), at[_collective(each)])
         )

@@ -270,7 +270,7 @@ def judge_copy(reading: CopyReading, node: NodeKind | None, found: int) -> GateF
 
 
 def _band(reading: CopyReading, node: NodeKind | None, found: int) -> CopyBand | None:
-    """Return the band of a link, if the numbers of the GPUs are those of the site."""
+    """Return the band of a link, if the GPUs are numbered as the site states."""
     gpus = node.gpus if node else None
     if node is None or gpus is None or gpus.accelerators < gpus.count:
         return None

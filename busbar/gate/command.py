@@ -61,7 +61,7 @@ OPTIONS = (
     *starmap(option, json.loads(get_data(__name__, "options.json") or "").items()),
     option("--deadline S", _DEADLINE, type=_seconds, default=45),
 )
-"""All options but that of the site."""
+"""All options except the site."""
 
 
 def usage_status() -> int:

@@ -98,7 +98,7 @@ class KernelLog:
     errors: tuple[KernelError, ...] = ()
     """In the order of the log."""
     lost_until_s: float | None = None
-    """Until when after the boot records are missing; None if the log is whole."""
+    """Until when after the boot records are missing; None if the log is complete."""
     certain: bool = True
     """Whether only the kernel can have written the errors."""
 
@@ -221,7 +221,7 @@ def _lost_until(text: str) -> float | None:
 
 
 def parse_dmesg(text: str) -> KernelLog:
-    """Parse the output of ``dmesg``, which is whole if it begins with the boot."""
+    """Parse the output of ``dmesg``, which is complete if it begins with the boot."""
     errors, cut_s = _last_of_each(text, _IN_LINE)
     first = re.search(r"^\[ *(?P<s>\d+\.\d+)\] ", text, re.MULTILINE)
     return KernelLog(errors, cut_s or (first and _seconds(first)) or None, certain=False)

@@ -112,7 +112,7 @@ def evaluate(options: GateOptions, memory: GateMemory | None, emit: Emit) -> Non
     """Report the basis, then each finding as soon as it is known."""
     end = time.monotonic() + options.deadline_s - _RESERVE_S
     slurm = options.slurm
-    if not slurm.in_job:  # a prolog has those of the job
+    if not slurm.in_job:  # a prolog has the variables of the job
         for name in _VISIBLE:
             os.environ.pop(name, None)
     os.environ["PATH"] = ":".join(filter(None, (os.environ.get("PATH"), _MORE_PATH)))

@@ -156,7 +156,7 @@ def rdma_ports(root: Path = Path("/")) -> Iterator[PortState]:
 
 
 def interfaces(root: Path = Path("/")) -> Iterator[PortState]:
-    """Yield the network interfaces, those of Slingshot among them."""
+    """Yield the network interfaces, including Slingshot's."""
     for directory in sorted(root.glob("sys/class/net/*")):
         if directory.name == "lo" or not directory.is_dir():
             continue

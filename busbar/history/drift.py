@@ -41,7 +41,7 @@ from busbar.words import grouped
 #           && python -m tests.bench.drifts DIR; for fewer false alarms than steps have
 #   method  part of the method, with the sources above
 WINDOWS = (12, 26)  # years: weeks that a line is laid through
-FELLOWS = 5  # years: series of all nodes, with its own, whose median slope is that of all
+FELLOWS = 5  # years: series of all nodes, its own included, for the median slope
 _WEEK = 7  # method: nights
 _FEWEST_NIGHTS = 3  # years: nights of a week that has a median
 _KNOWN = 0.7  # years: share of the weeks that must have one
@@ -158,7 +158,7 @@ def _common(slopes: Array, moved: NDArray[np.bool_]) -> Array:
 
 
 def _correlation(z: Array, count: NDArray[np.int64], noise: Noise) -> Array:
-    """Return the correlation of consecutive nights; that of the site is known better."""
+    """Return the correlation of consecutive nights; the site's correlation is known better."""
     bounded = np.nan_to_num(np.clip(z, -_BOUND, _BOUND))
     power = np.maximum((bounded**2).sum(axis=1), 1e-9)
     lagged = (bounded[:, 1:] * bounded[:, :-1]).sum(axis=1) / power

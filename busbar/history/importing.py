@@ -125,7 +125,7 @@ _MOST_BYTES = 1 << 30
 _HEAD = 1 << 16
 _METRICS = {"bw": "bandwidth", "busbw": "busbw", "algbw": "algbw", "latency_us": "latency"}
 _OUTPUT = "output "
-"""Before the digest of an output whose time is that of the file."""
+"""Before the digest of an output whose time was taken from the file."""
 
 
 @dataclass(frozen=True)

@@ -160,7 +160,7 @@ class HistoryBounds:
 
     @classmethod
     def of(cls, row: object) -> HistoryBounds:
-        """Return those of anything that has them."""
+        """Return the keys of anything that has them."""
         return cls(**{name: getattr(row, name) for name in cls.__dataclass_fields__})
 
 

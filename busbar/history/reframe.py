@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Reports of ReFrame, and its result store: the only place that reads its tables.
 
-Readings of Busbar's checks have their provenance in a report, those of others have none.
+Readings of Busbar's checks have their provenance in a report, others have none.
 
 ReFrame's own module cannot read the store: it needs a site configuration in this process,
 writes its indexes and takes a lock even to read, which a read-only file system refuses, and

@@ -42,7 +42,7 @@ A short baseline does not show this by itself: what all series of a site show to
 (:class:`Noise`).
 
 ``S_n`` is maximised over the windows, both directions and all nights, and baselines are estimates,
-so the threshold is not that of a normal distribution. It was chosen on simulated years
+so the threshold does not come from a normal distribution. It was chosen on simulated years
 (`tests/bench/change_points.py`), for less than one false alarm a year in :data:`SERIES` series,
 and grows with ``1 + 6 / m'``. More series raise it further (Bonferroni):
 :math:`h' = \sqrt{h^2 + 2 \ln(N / 500)}`, by the tail of the normal distribution.

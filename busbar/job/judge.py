@@ -48,7 +48,7 @@ class RankRow:
     pid: int
     program: str
     cpus: float
-    """That it and its children used, in the mean."""
+    """CPUs that it and its children used, on average."""
     cpu_wait_share: float
     """Part of the time for which a thread with work waited for a CPU."""
     states: str
@@ -80,7 +80,7 @@ class JobAnswer:
     collector_cpu_s: float = 0.0
     """CPU time of the collector, on the node with the largest."""
     collector_cpus: float | None = None
-    """CPUs that it used there in the mean since --watch began, with the pauses; null at first."""
+    """CPUs that it used there on average since --watch began, with the pauses; null at first."""
     unseen: tuple[str, ...] = ()
     """What could not be read, and what root would see."""
 

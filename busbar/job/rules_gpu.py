@@ -80,7 +80,7 @@ def moves(job: LiveJob) -> bool:
 
 
 def throttled(job: LiveJob) -> Iterator[Cause]:
-    """The hardware of a GPU slows it down, or its clock is below that of its peers."""
+    """The hardware of a GPU slows it down, or its clock is below its peers' clocks."""
     gpus = _gpus(job)
     busy = [gpu for gpu in gpus if gpu.last.percent >= LIMIT.active]
     for gpu in gpus:
@@ -97,7 +97,7 @@ def foreign(job: LiveJob) -> Iterator[Cause]:
     gpus = _gpus(job)
     ours = {each.pid for node in job.nodes for each in node.processes}
     if not any(pid in ours for gpu in gpus for pid, _ in gpu.last.processes):
-        return  # the ids are those of another namespace
+        return  # the ids belong to another namespace
     for gpu in gpus:
         for pid, mib in gpu.last.processes:
             if pid not in ours and mib >= LIMIT.foreign_mib:
@@ -166,7 +166,7 @@ def collectives(job: LiveJob) -> Iterator[Cause]:
 
 
 def late(job: LiveJob) -> Iterator[Cause]:
-    """The GPU of one rank is idle, while those of its peers run a kernel that waits for it."""
+    """The GPU of one rank is idle, while the GPUs of its peers run a kernel that waits for it."""
     gpus = _gpus(job)
     idle = [g for g in gpus if max(g.percents) <= LIMIT.idle]
     waiting = [g for g in gpus if min(g.percents) >= LIMIT.active]

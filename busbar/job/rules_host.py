@@ -165,7 +165,7 @@ def errors(job: LiveJob) -> Iterator[Cause]:
 
 
 def slow(job: LiveJob) -> Iterator[Cause]:
-    """A busy port has a slower link than that of other nodes, or a PCIe slot that is slower."""
+    """A busy port has a slower link than on other nodes, or a PCIe slot that is slower."""
     ports = ports_of(job)
     links = grouped((port.port, port.link) for port in ports)
     for port in ports:

@@ -69,7 +69,7 @@ class Process:
 
     @property
     def mean_cpu(self) -> float:
-        """CPUs that it used in the mean."""
+        """CPUs that it used on average."""
         return fmean(self.cpu) if self.cpu else 0.0
 
 

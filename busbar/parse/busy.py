@@ -93,7 +93,7 @@ class Busy:
     wait: _Figure | None = None
     """The share of its time that the rank worst off was ready to run and had no CPU."""
     waiting: _Figure | None = None
-    """How many ranks were ready to run and had no CPU, in the mean; threads count."""
+    """How many ranks were ready to run and had no CPU, on average; threads count."""
     switches: _Count = 0
     """How often ranks were taken off a CPU."""
     job_pressure: _Figure | None = None
@@ -101,7 +101,7 @@ class Busy:
     quota: _Figure | None = None
     """The CPUs that a cgroup of the job may use; None without a limit."""
     throttled: _Figure = 0.0
-    """CPUs that tasks of that cgroup were kept from using by the limit, in the mean."""
+    """CPUs that tasks of that cgroup were kept from using by the limit, on average."""
     runnable: _Figure | None = None
     """Tasks that were ready to run, mean of the samples."""
     processes: tuple[CpuProcess, ...] = ()

@@ -229,7 +229,7 @@ class Idle:
     seconds: Quantity
     cpu_seconds: Quantity
     clock_ratio: Quantity | None = None
-    """The clock of the readings over that of the kernel."""
+    """The clock of the readings divided by the kernel's."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ class End:
     wrong: Count
     seconds: Quantity | None = None
     clock_ratio: Quantity | None = None
-    """The clock of the readings over that of the kernel."""
+    """The clock of the readings divided by the kernel's."""
 
 
 Event = Start | Rank | Placed | ReadingEvent | Copy | Flag | Check | Error | Idle | End | Busy

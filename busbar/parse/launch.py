@@ -107,7 +107,7 @@ def parse_command(line: str) -> CommandLine | None:
 
 
 def _begins_a_launch(words: list[str]) -> bool:
-    """Return whether the words are those of a launch, and not of a sentence."""
+    """Return whether the words are a launch, and not a sentence."""
     first = next(
         (i for i, w in enumerate(words) if not _ASSIGNED.match(w) and w not in _WRAPPERS), None
     )

@@ -70,7 +70,7 @@ class Owners:
         """By whose line the last one is: what the first line of another can have."""
 
     def learn(self, text: bytes) -> None:
-        """Learn which processes are those of the benchmark."""
+        """Learn which processes belong to the benchmark."""
         self.benchmark = self.benchmark or has_table(text)
         self._in_python = self._in_python or any(each in text for each in _IN_PYTHON)
         listed = self.benchmark and (b" Pid " in text or b'"pid"' in text)
@@ -97,7 +97,7 @@ class Owners:
     def shows_nothing(self, text: bytes, *, words: bool) -> bool:
         """Return whether no line of a block shows whose it is; ``words`` of trainings do.
 
-        One search of what most blocks lack is faster than those of each kind.
+        One search of what most blocks lack is faster than one search for each kind.
         """
         found = _BEGINNING_OR_WORDS if words else _BEGINNING
         return not self.benchmark and found.search(text) is None

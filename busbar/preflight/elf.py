@@ -74,7 +74,7 @@ class _Bounded:
 
 
 class _File(ELFFile):
-    """An object whose hash tables are not read: those of large libraries have 100,000 entries."""
+    """An object whose hash tables are not read: large libraries have 100,000 entries."""
 
     def _make_gnu_hash_section(  # type: ignore[override]
         self, section_header: Container, name: str

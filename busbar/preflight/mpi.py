@@ -80,7 +80,7 @@ def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> Prefligh
 def ucx(
     plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries
 ) -> Iterator[tuple[str, PreflightAnswer]]:
-    """Say if the UCX that is loaded is older than that of MPI, or completes gets too early."""
+    """Say if the UCX that is loaded is older than MPI's, or completes gets too early."""
     loaded = libraries.get(_UCX)
     if not (loaded and mpi and mpi.library):
         return

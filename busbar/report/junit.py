@@ -89,6 +89,6 @@ def junit_of_night(night: Night, state: NightlyDocument) -> str:
 
 
 def _outcome(stage: NightStage, state: NightlyDocument) -> Outcome:
-    """Return a stage as the outcome of a check: its verdict is that of the stage."""
+    """Return a stage as the outcome of a check: its verdict is the verdict of the stage."""
     row = Result(stage.name, stage.verdict, message=stage.message)
     return Outcome(stage.name, "", (row,), partition=state.partition)

@@ -136,7 +136,7 @@ class LinkClass(Record):
     """Bands of collectives within a node whose GPUs have such links."""
 
     def __hash__(self) -> int:
-        # `engines` has no hash, and each question about a link asks for those of all classes.
+        # `engines` has no hash, and each question about a link asks for all of them.
         return hash(self.source)
 
 

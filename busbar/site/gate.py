@@ -56,7 +56,7 @@ class GateCommand(Record):
     seconds: Annotated[float, Field(gt=0, le=30)] = 5
     """After this time it is killed; its check is then unknown."""
     mode: GateMode = "observe"
-    """As that of a check, so that a new command can be tried for some time."""
+    """As the setting of a check, so that a new command can be tried for some time."""
     severity: GateSeverity = "critical"
     """Of status 2; status 1 is a warning."""
     remedy: str = "see the command"
@@ -115,7 +115,7 @@ class NodePolicy(Record):
     """What to do about a node, and what Busbar may do by itself: nothing without a command."""
 
     actions: dict[NodeSource, NodeAction] = Field(default_factory=dict)
-    """What repairs a fault that a source has found; those of the gate have an action by check."""
+    """What repairs a fault that a source has found; the gate's own have an action by check."""
     commands: dict[NodeCommand, NodeProgram] = Field(default_factory=dict)
     """Programs that Busbar runs when an action is next, and, as ``changed``, whenever the record
     of a node is another one. Each is an absolute path and its arguments, which no shell reads,

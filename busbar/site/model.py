@@ -20,7 +20,7 @@ from busbar.site.links import Bundle, Count, Index, Links, Name, Place, Socket
 from busbar.site.record import Record
 
 InNode = Annotated[int, Field(ge=1, le=128)]
-"""A number per node; at most twice that of the largest node among the shipped sites."""
+"""A number per node; at most twice the number of the largest node among the shipped sites."""
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Variable = Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]*$")]
 Value = Annotated[str, AfterValidator(refuse_command)]
@@ -248,7 +248,7 @@ class Partition(Record):
     features: tuple[PartitionFeature, ...] = ()
     """What the network or the mode of the GPUs is, for checks that need it."""
     deliveries: tuple[Delivery, ...] = ()
-    """The stacks of this partition; by default those of the site that fit its GPUs."""
+    """The stacks of this partition; by default the stacks of the site that fit its GPUs."""
 
 
 class Fabric(Record):
@@ -380,7 +380,7 @@ class Site(Record):
 
     @model_validator(mode="after")
     def _cray_of_the_vendor(self) -> Site:
-        """Make the stack ``cray`` that of the vendor, if all GPUs are of one."""
+        """Make the stack ``cray`` the vendor's, if all GPUs are of one."""
         vendors = {node.gpus.vendor for node in self.node_types.values() if node.gpus}
         if len(vendors) != 1:
             return self
@@ -428,7 +428,7 @@ class Site(Record):
         )
 
     def deliveries_of(self, partition: Partition) -> tuple[Delivery, ...]:
-        """Return the deliveries of a partition: its own, else those of the site that fit it."""
+        """Return the deliveries of a partition: its own, else the site's that fit it."""
         gpus = self.node_types[partition.node_type].gpus
         fitting = [
             fitted

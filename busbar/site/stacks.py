@@ -61,7 +61,7 @@ class StackRow(Record):
     current: Mapping[str, str] = {}
     """Scopes that replace others in the second lane."""
     packages: Mapping[str, Mapping[str, Any]] = {}
-    """Requirements by lane or ``any``; ``{variant}`` stands for that of the GPU."""
+    """Requirements by lane or ``any``; ``{variant}`` stands for the variant of the GPU."""
 
 
 class StackTable(Record):

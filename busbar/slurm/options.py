@@ -129,7 +129,7 @@ def granted(site: Site, wish: Wish, *, one: bool = False, needed: bool = True) -
 
 
 def _named(wish: Wish, known: Sequence[str], whose: str, hint: str) -> list[str]:
-    """Return the known nodes, or those of them that the user names."""
+    """Return the known nodes, or the ones that the user names."""
     if not wish.nodelist:
         return list(known)
     named = expand(wish.nodelist, "--nodelist")

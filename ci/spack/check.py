@@ -214,7 +214,7 @@ def _meets(node: LockedPackage, word: str) -> bool:
 
 
 def intact(raw: Mapping[str, Any]) -> bool:
-    """Return whether the hash of a package is that of its description.
+    """Return whether the hash of a package matches its description.
 
     It is the sha1 of its JSON in base 32. Spack 1.1 hashes an external before it adds the
     repository and the commit of the recipe.

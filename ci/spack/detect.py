@@ -60,7 +60,7 @@ class SpackMachine:
 
 
 def found_externals(machine: SpackMachine, arch: str) -> dict[str, list[External]]:
-    """Return the externals of a machine, by package; ``arch`` is that of the GPUs of its site."""
+    """Return the externals of a machine, by package; ``arch`` is the GPU architecture."""
     result: dict[str, list[External]] = {}
     finders = (cuda, rocm, rdma_core, slurm, openssh, pmix, efa, partial(cray, arch=arch))
     for found in chain.from_iterable(finder(machine) for finder in finders):
@@ -138,7 +138,7 @@ def rdma_core(machine: SpackMachine) -> Iterator[External]:
 
 
 def slurm(machine: SpackMachine) -> Iterator[External]:
-    """Yield the Slurm on PATH, else that of a usual place."""
+    """Yield the Slurm on PATH, else the one in a usual place."""
     on_path = machine.on_path("scontrol")
     for prefix in [*([on_path] if on_path else []), *machine.found(*_PLACES["slurm"])]:
         version = _version_in(machine.printed(prefix / "bin/scontrol", "--version"))

@@ -46,7 +46,7 @@ class Manifest:
 
     @property
     def root(self) -> Path:
-        """The repository, that of Busbar for an environment in a directory of its own."""
+        """The repository: Busbar's for an environment in a directory of its own."""
         above = self.path.resolve().parents
         return next((d for d in above if (d / _FAMILIES).is_dir()), data.SITES.parent)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The document of ``busbar sweep run``; that of ``busbar sweep analyse`` is ``Analysis``."""
+"""The document of ``busbar sweep run``; ``busbar sweep analyse`` writes ``Analysis``."""
 
 from __future__ import annotations
 

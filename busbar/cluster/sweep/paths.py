@@ -183,7 +183,7 @@ def _generations(pairs: Pairs, leaf: Ints, cut: float) -> Ints:
 
 
 def _steps(values: Floats, nearest: float, least: float) -> list[float]:
-    """Return where the values of one generation end and those of the next begin.
+    """Return where the values of one generation end and the values of the next begin.
 
     The best step leaves the least variance on both sides (Otsu's method). It counts if each side
     is too large for a fault, and if they are further apart than they scatter and ``nearest``.

@@ -2,7 +2,7 @@
 """Accuse ports by what their counters grew during a sweep, however fast they were.
 
 A link that was down accuses its port, and so do damaged blocks above a few. A lost packet is
-normal on a shared network: its port must lose far more than those of most nodes.
+normal on a shared network: its port must lose far more than the ports of most nodes.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ _PROPERTY = re.compile(r"(?m)^(?P<name>location_id|domain) (?P<value>\d{1,10})$"
 _WITH_STATUS, _STATUS = 3, slice(112, 120)
 """Format 1.3 of `gpu_metrics` (MI200) has `indep_throttle_status`, at these bytes."""
 _REASONS = ((0xFFFFFFFF, 0x04), (0xFFFFFF << 32, 0x40))
-"""Power or current, and heat: its bits, and those of NVML for them."""
+"""Power or current, and heat: its bits, and NVML's bits for them."""
 _TABLES = {4: (0, 104), 5: (0, 176), 6: (32, 128), 7: (40, 136), 8: (40, 136)}
 """Offsets of residencies (0: none) and XGMI counters in `gpu_metrics` 1.4 to 1.8 (MI300).
 https://docs.kernel.org/gpu/amdgpu/thermal.html#gpu-metrics; the driver declares the layouts in

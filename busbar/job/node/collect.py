@@ -32,7 +32,7 @@ _MOST_LOOKS = 4000
 _MOST_THREADS = 4000
 """Of all processes together: each costs 10 to 20 us of CPU time."""
 _SOCKETS_S = 0.15
-"""CPU time for the sockets of the node: the kernel lists those of all jobs."""
+"""CPU time for the sockets of the node: the kernel lists the sockets of all jobs."""
 _PART = 900
 """Characters of a line."""
 _MOST_PROCESSES = 1024

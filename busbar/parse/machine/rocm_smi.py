@@ -85,7 +85,7 @@ def _topology(pairs: _Pairs, cards: dict[int, dict[str, Any]]) -> RocmTopology:
     seen = {*cards, *(gpu for pair, facts in pairs.items() if _KIND in facts for gpu in pair)}
     if not seen:
         raise ValueError("neither a GPU nor the link type of a pair listed")
-    if max(seen) >= len(seen):  # the numbers of a cut or altered output are not those of GPUs
+    if max(seen) >= len(seen):  # the numbers of a cut or altered output are not GPU numbers
         raise ValueError(f"a GPU {max(seen)} among {len(seen)} GPUs")
     links = tuple(
         AmdLink(

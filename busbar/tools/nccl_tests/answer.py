@@ -26,7 +26,7 @@ _NOT_CHECKED_IN_PLACE = ("alltoall", "sendrecv")
 
 
 def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
-    """Yield where options, sizes and ranks of the output are not those of the launch."""
+    """Yield where options, sizes and ranks of the output differ from the launch."""
     output = shown.facts
     if output.tool != TOOL_NAME:
         return  # without a table the readings are missing, which is another assertion's

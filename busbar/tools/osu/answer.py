@@ -20,7 +20,7 @@ _ROW = re.compile(r"\d+\s")
 
 
 def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
-    """Yield where test, buffers, settings and sizes are not those of the launch."""
+    """Yield where test, buffers, settings and sizes differ from the launch."""
     output = shown.facts
     names = {name for name, _ in output.names} - {launch.bench}
     if names:
