@@ -146,7 +146,7 @@ def refuse_links(path: Path, where: str) -> None:
     """Raise ``BusbarError`` if a link in a path belongs to another user."""
     absolute = Path(os.path.abspath(path))
     for each in (absolute, *absolute.parents):
-        with suppress(OSError):
+        with suppress(OSError):  # a part that does not exist is no link
             owner = each.lstat().st_uid
             if each.is_symlink() and owner not in (0, os.geteuid()):
                 raise BusbarError(

@@ -123,7 +123,7 @@ def of_no_command(word: str, known: Sequence[str]) -> str:
 
 
 def _is_site(word: str) -> bool:
-    with suppress(BusbarError):
+    with suppress(BusbarError):  # an invalid site is none to suggest
         return bool(find(word))
     return False
 

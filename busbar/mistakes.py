@@ -77,7 +77,7 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
         option = option or (before if before.startswith("-") else "")
         path, hint = Path(name), error.hint
         if not os.path.exists(path):
-            with suppress(OSError):
+            with suppress(OSError):  # no directory: nothing is alike
                 close = get_close_matches(path.name, os.listdir(path.parent), n=1, cutoff=0.8)
                 hint = f"did you mean {str(path.with_name(close[0]))!r}?" if close else hint
             hint = f"a running job: busbar job {name}" if name.isdecimal() else hint

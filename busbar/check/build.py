@@ -42,7 +42,7 @@ def main(command: Sequence[str]) -> int:
         kept = None
     status = subprocess.run(command, check=False).returncode
     if kept and not status:
-        with suppress(OSError):
+        with suppress(OSError):  # the program is built; only the copy for the next run is missing
             program = target.read_bytes()
             replace_file(kept, sha256(program).digest() + program)
             _remove_oldest(kept.parent)

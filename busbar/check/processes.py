@@ -162,7 +162,7 @@ def _run_child(command: Callable[[Interruption], int], parent: int) -> NoReturn:
         with interruption.held():
             interruption.finish()
             for stream in (sys.stdout, sys.stderr):
-                with suppress(OSError, ValueError):
+                with suppress(OSError, ValueError):  # closed, or the reader has gone
                     stream.flush()
             os._exit(status)
 
@@ -243,5 +243,5 @@ def _parents() -> dict[int, int]:
 
 def _signal(pids: Iterable[int], number: int) -> None:
     for pid in pids:
-        with suppress(ProcessLookupError, PermissionError):
+        with suppress(ProcessLookupError, PermissionError):  # ended, or of another user since
             os.kill(pid, number)

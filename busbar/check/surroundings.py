@@ -93,7 +93,7 @@ def refuse_without_space(directory: Path) -> None:
             file.flush()
             os.fsync(file.fileno())
     finally:
-        with suppress(OSError):
+        with suppress(OSError):  # the directory has gone with the file
             probe.unlink(missing_ok=True)
 
 
@@ -123,7 +123,7 @@ def own(directory: Path) -> Iterator[None]:
         try:
             yield
         finally:
-            with suppress(OSError):
+            with suppress(OSError):  # the kernel releases the lock anyway
                 _replace(file, "")
 
 

@@ -92,7 +92,7 @@ def _list(args: argparse.Namespace, output: Path, reframe: ReFrame) -> int:
 def _run(args: argparse.Namespace, output: Path, reframe: ReFrame) -> int:
     interruption: Interruption = args.interruption
     state = RunState(args.site or "", args.lane)
-    with suppress(Interrupted), reframe:
+    with suppress(Interrupted), reframe:  # what was measured before is kept and judged
         _measure(args, output, state, reframe)
     with interruption.held():
         if interruption.name:

@@ -133,7 +133,7 @@ def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Gr
         tuple(nic.name for nic in site.node_types[grant.partition.node_type].nics),
     )
     sweep = SweepRunner(request, grant.usable, output, tell)
-    with suppress(Interrupted):
+    with suppress(Interrupted):  # what was measured before is kept and analysed
         sweep.prepare(resume=args.resume)
         sweep.watch(grant.usable)
         program = prepare(site, grant.partition, choice_of(args), args.seconds, output)

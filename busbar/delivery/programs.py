@@ -160,7 +160,7 @@ def lock_of(view: Path | None) -> Lock | None:
     directories = [Path(each) for each in [os.environ.get("SPACK_ENV", "")] if each]
     directories += [view.parents[1]] if view and view.parent.name == ".spack-env" else []
     for directory in directories:
-        with suppress(BusbarError):
+        with suppress(BusbarError):  # a view without its environment has no lock
             return load(directory / "spack.lock")
     return None
 

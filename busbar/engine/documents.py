@@ -42,7 +42,7 @@ def load(data: bytes) -> Any:
         with suppress(Exception):  # a damaged pickle raises anything
             return _Data(io.BytesIO(data)).load() if _is_bounded(data) else None
     else:
-        with suppress(ValueError):
+        with suppress(ValueError):  # no JSON
             return numbers.load_json(data)
     return None
 
@@ -60,7 +60,7 @@ def lines_of(data: bytes, file: str) -> bytes | None:
     document = load(data)
     for key, read in _READERS.items():
         if isinstance(document, dict) and key in document:
-            with suppress(*_BROKEN):
+            with suppress(*_BROKEN):  # of another tool with the same key
                 lines = islice(read(document, file), _MOST_LINES)
                 return "\n".join(each.replace("\n", " | ") for each in lines).encode()
     return None

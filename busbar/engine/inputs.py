@@ -111,7 +111,7 @@ class _Bounded(io.BufferedReader):
 def _members(path: Path, archives: ExitStack) -> Iterator[Source]:
     """Yield the files in an archive, read in place; nothing for other files."""
     damage = tarfile.TarError, zipfile.BadZipFile, EOFError, OSError, *_DAMAGE
-    with suppress(*damage), ExitStack() as opened:
+    with suppress(*damage), ExitStack() as opened:  # a damaged archive is read as one file
         file: Any = opened.enter_context(path.open("rb"))
         head = text = file.read(HEAD_BYTES)
         file.seek(0)

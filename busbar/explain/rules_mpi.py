@@ -180,7 +180,7 @@ def forced_eager(context: Context) -> Finding | None:
 def _size(text: str) -> int:
     try:
         return parse_bytes(text)
-    except ValueError:
+    except ValueError:  # no size
         return 0
 
 

@@ -50,7 +50,7 @@ class CpuClock:
 def cpu_clock(root: Path = Path("/")) -> CpuClock:
     """Read the clocks."""
     used = 0
-    with suppress(OSError):
+    with suppress(OSError):  # outside Linux or in a sandbox: children count alone
         words = (root / "proc/stat").read_text().partition("\n")[0].split()[1:4]
         used = sum(numbers.count(word) for word in words)
     usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]

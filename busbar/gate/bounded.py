@@ -70,7 +70,7 @@ class Task(Generic[T]):
 
     def read(self) -> None:
         """Take what the child has written; at the end of its output, its exit status."""
-        with contextlib.suppress(BlockingIOError):
+        with contextlib.suppress(BlockingIOError):  # nothing more at the moment
             while piece := os.read(self.reader, _CHUNK):
                 self._buffer += piece
                 if len(self._buffer) > _MOST_BYTES:
@@ -82,11 +82,11 @@ class Task(Generic[T]):
 
     def stop(self, why: str) -> None:
         """Kill the child and its children; do not wait for them."""
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # has ended
             os.killpg(self.pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # has ended
             os.kill(self.pid, signal.SIGKILL)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):  # closed
             os.waitpid(self.pid, os.WNOHANG)
         self.outcome.problem = why
         self._close()

@@ -133,7 +133,7 @@ class GateMemory:
 
 def is_starved(root: Path) -> bool:
     """Whether the node has more to run than CPUs, or hardly any memory is left."""
-    with suppress(OSError, ValueError, LookupError):
+    with suppress(OSError, ValueError, LookupError):  # unreadable: not starved
         lines = (line.split() for line in (root / "proc/meminfo").read_text().splitlines())
         kib = {words[0]: int(words[1]) for words in lines}
         load = float((root / "proc/loadavg").read_text().split()[0])

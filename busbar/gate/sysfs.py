@@ -95,7 +95,7 @@ def kfd_pids(root: Path = Path("/")) -> tuple[int, ...]:
 
 
 def _cpus(root: Path) -> int | None:
-    with suppress(ValueError):
+    with suppress(ValueError):  # offline or no sysfs: unknown
         return len(parse_cpu_list(text_in(root / "sys/devices/system/cpu/online"))) or None
     return None
 
@@ -217,7 +217,7 @@ def compute_gpus(root: Path = Path("/")) -> tuple[PciGpu, ...]:
 
 def _computes(path: Path, vendor: str) -> bool:
     driver = ""
-    with suppress(OSError):
+    with suppress(OSError):  # no driver is bound
         driver = (path / "driver").readlink().name
     if driver in ("vfio-pci", "pci-stub"):
         return False

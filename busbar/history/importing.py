@@ -228,7 +228,7 @@ def _is_line(line: str) -> bool:
 def _document(text: str) -> Any:
     try:
         return load(text)
-    except json.JSONDecodeError:
+    except json.JSONDecodeError:  # no JSON
         return None
 
 

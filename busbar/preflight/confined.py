@@ -80,7 +80,7 @@ def _last_lines(stream: IO[bytes]) -> list[str]:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """Kill the command with the programs that it has started."""
-    with suppress(ProcessLookupError):
+    with suppress(ProcessLookupError):  # has ended
         os.killpg(process.pid, signal.SIGKILL)
 
 

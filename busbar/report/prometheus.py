@@ -129,5 +129,5 @@ def _set(families: Families, row: Result, of_check: dict[str, str]) -> None:
 def _seconds(time: str) -> float | None:
     try:
         return datetime.fromisoformat(time).timestamp()
-    except (ValueError, OverflowError, OSError):
+    except (ValueError, OverflowError, OSError):  # no date: no metric
         return None

@@ -38,14 +38,14 @@ ANY_RANK = "ranks"
 
 def text_in(path: str, most: int = 1 << 16) -> str:
     """Return the beginning of a file; empty if it is missing or unreadable."""
-    with suppress(OSError), open(path, "rb") as file:
+    with suppress(OSError), open(path, "rb") as file:  # ended, or of another user
         return file.read(most).decode("utf-8", "replace")
     return ""
 
 
 def namespace(pid: int) -> str:
     """Return the network namespace of a process; empty if it has ended or is of another user."""
-    with suppress(OSError):
+    with suppress(OSError):  # ended, or of another user
         return os.readlink(f"/proc/{pid}/ns/net")
     return ""
 
@@ -140,7 +140,7 @@ def members(job: str, roots: Iterable[int], table: dict[int, Any]) -> Task[Any]:
 def counters(pid: int, most_threads: int) -> dict[str, Any]:
     """Return ns run and waited by thread, bytes moved, quotas of CPU time, and its status."""
     threads = {}
-    with suppress(OSError):
+    with suppress(OSError):  # ended
         for tid in os.listdir(f"/proc/{pid}/task")[:most_threads]:
             words = text_in(f"/proc/{pid}/task/{tid}/schedstat", 64).split()
             threads[tid] = (int(words[0]), int(words[1])) if len(words) > 1 else (0, 0)
@@ -176,7 +176,7 @@ def descriptors(pid: int) -> tuple[list[str], bool, list[tuple[str, str]]]:
     files: list[tuple[str, str]] = []
     gpu = False
     for name in os.listdir(f"/proc/{pid}/fd")[:2048]:
-        with suppress(OSError):
+        with suppress(OSError):  # closed since
             target = os.readlink(f"/proc/{pid}/fd/{name}")
             gpu |= target.startswith(("/dev/nvidia", "/dev/kfd"))
             if target.startswith("socket:["):
@@ -256,7 +256,7 @@ def dumps(ranks: Iterable[tuple[int, str, str]], seconds: float) -> dict[int, li
     """
     before, found = {}, {}
     for pid, pipe, path in ranks:
-        with suppress(OSError):
+        with suppress(OSError):  # ended, or does not listen to its pipe
             written = _content(pid, path)[0]
             with os.fdopen(_open(pid, pipe, os.O_WRONLY, stat.S_IFIFO), "wb", buffering=0) as to:
                 to.write(b"1")
