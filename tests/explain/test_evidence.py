@@ -80,7 +80,7 @@ def of_groups(busbw: float, group: Callable[[int], int]) -> str:
     before, _, after = ONE_RANK.partition("#  Rank  0 Group  0 Pid  12 on n1 device  0 [0x01]")
     reading = f"{GIB / busbw / 1e3:.1f} {busbw} {busbw} 0"
     row = f"{GIB} {GIB // 4} float sum -1 {reading} {reading}\n"
-    table = re.sub(" +8388608.*\n", row, after.partition("\n")[2])
+    table = re.sub(" +8388608.*\n", row, after.partition("\n")[2]).replace(": 0\n", f": {busbw}\n")
     return f"# Collective test starting: all_reduce_perf\n{before}{devices}{table}"
 
 

@@ -81,10 +81,11 @@ def scaled(pattern: str, by: float) -> Break:
 
 
 def rows_scaled(by: float, *sizes: int) -> Break:
-    """The rates of a table of nccl-tests times ``by``, or those of these sizes."""
+    """The rates of a table of nccl-tests times ``by``, or those of these sizes, and their mean."""
 
     def change(text: str) -> str:
         lines = []
+        rates: list[float] = []
         for printed in text.splitlines():
             line, words = printed, printed.split()
             row = len(words) == 13 and words[0].isdigit() and words[2] == "float"
@@ -92,6 +93,10 @@ def rows_scaled(by: float, *sizes: int) -> Break:
                 for at, factor in ((5, 1 / by), (6, by), (7, by), (9, 1 / by), (10, by), (11, by)):
                     words[at] = f"{float(words[at]) * factor:.4f}"
                 line = f"  {'  '.join(words)}"
+            if len(words) == 13 and words[2] == "float":
+                rates += [float(words[7]), float(words[11])]
+            elif "Avg bus" in line and rates:
+                line = f"# Avg bus bandwidth    : {sum(rates) / len(rates):g}"
             lines.append(line)
         return "\n".join(lines)
 

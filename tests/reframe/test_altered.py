@@ -30,12 +30,11 @@ ALLOWED = (
     Allowed(r"^# (synthetic|Using|nccl-tests)", "", "remarks and versions: nothing asks for them"),
     Allowed(r"^# *(Size|Datatype)", r"left out|repeated|x$|Latency|Bandwidth", "a title"),
     Allowed(r"^#  +(out-of|\(B\)|size)", "", "the units follow from size, time and rate"),
-    Allowed(r"^# Avg bus", "", "the mean of the rows; each row is judged"),
     Allowed(r"^# (Coll|\[ pairs)", r"left out|repeated|x$", "not all versions print it"),
     Allowed(r"^# nThr", r"repeated|x$", "the numbers are read by their names"),
     Allowed(r"^# nThread", r"^[01] to", "warm-up and alignment: nothing asks for them"),
     Allowed(r"^#  Rank", r"^\d+ to|^NVIDIA|^H200|repeated", "no two may have the same GPU"),
-    Allowed(r"^(# Out of|exit_status)", "repeated", "it says the same again"),
+    Allowed(r"^(# Out of|# Avg|exit_status)", "repeated", "it says the same again"),
     Allowed(r"^# OSU", r"v7.4|x$|repeated", "the version; OSU finds no GPU of another vendor"),
     Allowed(r" UCX  ", "", "times and places in its source; transports have a test below"),
     Allowed(r"NCCL INFO", "", "channels and processes; transports have a test below"),
@@ -51,9 +50,7 @@ ALLOWED = (
     Allowed(r"^(fi_info| +\w+:|bytes )", "", "test_minimum changes the provider"),
     Allowed(r'"latency"', r"^\d+ to \d+$", "the number of round trips, which it chooses"),
     Allowed(r"\"window\"", "^64 to", "the number of messages in flight, which it chooses"),
-    Allowed(
-        r"^1m ", "^200 |400|^[ms] |0.20|Mxf|0.00", "the total: size, time and rate are compared"
-    ),
+    Allowed(r"^1m ", "401|Mxf|0.00", "what is cut to one or two digits"),
 )
 _EVERY = {"gpu_aware": 16}
 """Of a long output still fewer alterations: the whole test is to take seconds."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from busbar.parse import numbers
@@ -38,30 +38,29 @@ def rows(lines: Iterable[str]) -> list[FabtestsRow]:
         words = line.split()
         if "bytes" in words and "MB/sec" in words:
             names = words
-        elif names and words and _SIZE.match(words[names.index("bytes")]):
+        elif names and words and (nbytes := _sized(words[names.index("bytes")])) is not None:
             if len(words) != len(names):
                 raise ValueError(f"{line.strip()!r} does not fit {' '.join(names)!r}")
             row = dict(zip(names, words, strict=True))
-            size = _SIZE.match(row["bytes"])
-            assert size is not None
-            nbytes = numbers.count(size["number"]) * _UNITS[size["unit"]]
             rate, each = numbers.real(row["MB/sec"]), numbers.real(row.get("usec/xfer", "nan"))
             if rate is None:
                 raise ValueError(f"{line.strip()!r} has no rate")
             each = math.nan if each is None else each
-            back = row.get("#ack", "").removeprefix("=") or row.get("#sent", "")
+            back = row.get("#ack", row.get("#sent", "")).removeprefix("=")
             # The rate has two decimals.
             same = math.isnan(each) or math.isclose(
                 rate * each, nbytes, rel_tol=_DIGITS, abs_tol=0.006 * each
             )
-            sent = _SIZE.match(row.get("#sent", ""))
-            table.append(
-                FabtestsRow(
-                    nbytes,
-                    rate / 1e3,
-                    back == row.get("#sent", ""),
-                    same,
-                    numbers.count(sent["number"]) * _THOUSANDS[sent["unit"]] if sent else None,
-                )
-            )
+            # The total is cut to one decimal of its unit, the time has two.
+            total, time_s = _sized(row.get("total", "")), numbers.real(row.get("time", "")[:-1])
+            if total and rate and time_s is not None:
+                same &= math.isclose(total / rate * 1e-6, time_s, rel_tol=0.1, abs_tol=0.006)
+            sent = row.get("#sent", "")
+            count = _sized(sent, _THOUSANDS)
+            table.append(FabtestsRow(nbytes, rate / 1e3, back == sent, same, count))
     return table
+
+
+def _sized(word: str, units: Mapping[str, int] = _UNITS) -> int | None:
+    size = _SIZE.match(word)
+    return numbers.count(size["number"]) * units[size["unit"]] if size else None

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import math
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from busbar.engine.contradictions import product_of, rate_of
+from busbar.engine.contradictions import half_unit, product_of, rate_of
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.tool import Contradiction
@@ -21,6 +22,7 @@ _ROUNDED = 0.01
 """NCCL rounds a message down to what divides among the ranks; by less than this share."""
 _ALIGNED = 128
 """Bytes per rank by which it rounds a small message at most."""
+_SIX_DIGITS = 1e-5
 _NOT_CHECKED_IN_PLACE = ("alltoall", "sendrecv")
 """The tool prints N/A there."""
 
@@ -44,6 +46,8 @@ def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
         yield f"the tool lists {len(ranks)} GPUs for {launch.ranks} ranks"
     if not stated:
         yield "the output has no line with the parameters of the tool"
+    if rows_of(output) and output.part(NcclTable).average is None:
+        yield "the output has no line with the mean of the rates"
 
 
 def _of_rows(asked: NcclOptions, launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
@@ -67,13 +71,16 @@ def _of_sizes(asked: NcclOptions, launch: BenchLaunch, output: JobOutput) -> Ite
     for row in rows:
         if not asked.sizes and row.nbytes < least:
             continue
-        if not any(_is_size(row.nbytes, size, launch.ranks) for size in sizes):
+        reduced = output.max_bytes and row.nbytes > output.max_bytes
+        if reduced or not any(_is_size(row.nbytes, size, launch.ranks) for size in sizes):
             yield f"{format_bytes(row.nbytes)} was not requested"
             return
-    repeated = Counter((r.nbytes, r.type, r.redop, r.root) for r in rows if r.nbytes >= MIB)
-    for (nbytes, *_), count in repeated.items():
-        if count != asked.cycles:
-            yield f"{format_bytes(nbytes)} appears {count} times in the output, not {asked.cycles}"
+    for a, b in pairwise(rows):
+        alike = (a.type, a.redop, a.root) == (b.type, b.redop, b.root)
+        # Small sizes are rounded to the same one; with -N the sizes begin again.
+        risen = b.nbytes > a.nbytes or (b.nbytes == a.nbytes and b.nbytes < MIB)
+        if alike and not risen and asked.cycles == 1:
+            yield f"{format_bytes(b.nbytes)} follows {format_bytes(a.nbytes)} in the table"
             return
 
 
@@ -167,6 +174,24 @@ def contradictions(
     if output.finished and rows_of(output) and output.out_of_bounds is None:
         text = "the line that counts values out of bounds is missing"
         yield Contradiction(text, output.finished)
+    if text := _of_average(output.part(NcclTable)):
+        yield Contradiction(text, output.finished)
+
+
+def _of_average(table: NcclTable) -> str:
+    """Return how the mean differs from the rows; people leave rows out of a table that they post.
+
+    The tool prints six digits of the mean of the rates before it rounds them for the rows.
+    """
+    halves = [half for row, _ in table.rows for half in (row.out_of_place, row.in_place) if half]
+    sizes = NcclOptions(**table.parameters[0]).sizes if table.parameters else ()
+    if table.average is None or not sizes or len(table.rows) != len(sizes):
+        return ""
+    mean = sum(half.busbw for half in halves) / len(halves)
+    rounded = sum(half_unit(half.decimals[2]) for half in halves) / len(halves)
+    if math.isclose(mean, table.average, rel_tol=_SIX_DIGITS, abs_tol=rounded):
+        return ""
+    return f"Avg bus bandwidth is {table.average:g}, but the mean of the rows is {mean:g}"
 
 
 def _of_row(row: NcclRow, signature: Signature | None) -> Iterator[str]:

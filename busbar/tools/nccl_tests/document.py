@@ -138,6 +138,8 @@ def _read(document: dict[str, Any], places: _Places, *, complete: bool) -> JobOu
     if bounds := _json_bounds(document.get("out_of_bounds") or {}):
         line = places.find(r'"count"\s*:\s*"?\d+', after='"out_of_bounds"')
         facts.out_of_bounds = OutOfBounds(*bounds, line)
+    if "bandwidth" in (mean := document.get("average_bus_bandwidth") or {}):
+        facts.part(NcclTable).average = numbers.json_real(mean["bandwidth"])
     if parameters := _json_parameters(config):
         line = places.find(r'"maximum_bytes"\s*:\s*\d+')
         facts.part(NcclTable).parameters = parameters, line

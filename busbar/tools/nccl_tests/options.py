@@ -97,8 +97,8 @@ def parse_parameters(line: str) -> Parameters | None:
         return None
     printed = match.groupdict("")
     found = {name: numbers.count(printed[name]) for name in OPTIONS if printed.get(name)}
-    if match["kind"] == "factor":
-        found["factor"] = numbers.count(match["step"])
+    if match["kind"]:  # with a step in bytes the factor is 1
+        found["factor"] = numbers.count(match["step"]) if match["kind"] == "factor" else 1
     return found
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -10,6 +11,7 @@ from busbar.engine.job_output import JobOutput, OutOfBounds
 from busbar.engine.reading import Evidence, Reading
 from busbar.engine.runs import Runs
 from busbar.engine.tool import TableReader
+from busbar.parse import numbers
 from busbar.parse.text import decode
 from busbar.tools.nccl_tests import options, parse
 from busbar.tools.nccl_tests.parse import PATTERNS
@@ -27,6 +29,8 @@ class NcclTable:
     rows: list[tuple[parse.NcclRow, Evidence]] = field(default_factory=list)
     parameters: tuple[options.Parameters, Evidence] | None = None
     """How the tool says that it measures."""
+    average: float | None = None
+    """The mean of all bus bandwidths, in GB/s; NaN for what is not a number."""
 
 
 def rows_of(facts: JobOutput) -> list[tuple[parse.NcclRow, Evidence]]:
@@ -72,8 +76,10 @@ class NcclReader(TableReader):
             said = (facts.out_of_bounds, OutOfBounds(*bounds, evidence))
             facts.out_of_bounds = min(filter(None, said), key=lambda each: each.okay)
             facts.finished, facts.tool = facts.finished or evidence, facts.tool or TOOL_NAME
-        elif PATTERNS["average"].match(text):
+        elif average := PATTERNS["average"].match(text):
             facts.finished = evidence
+            mean = numbers.real(average["gb_per_s"])
+            facts.part(NcclTable).average = math.nan if mean is None else mean
         elif version := PATTERNS["version"].match(text):
             self._begin(evidence)
             versions = version.groupdict("")
@@ -88,17 +94,14 @@ class NcclReader(TableReader):
         elif columns := PATTERNS["columns"].match(text):
             self._errors = columns["last"] == "error"
         elif units := parse.parse_units(text):
-            self._check_units(units, evidence)
+            for wrong in units - {_UNITS}:
+                words = f"the table is in {' '.join(wrong)}, the tool prints {' '.join(_UNITS)}"
+                facts.note_contradiction(words, evidence)
         elif started := PATTERNS["collective"].match(text):
             facts.names.append((started["program"].removesuffix("_perf"), evidence))
         else:
             return False
         return True
-
-    def _check_units(self, units: set[tuple[str, ...]], evidence: Evidence) -> None:
-        for wrong in units - {_UNITS}:
-            words = f"the table is in {' '.join(wrong)}, the tool prints {' '.join(_UNITS)}"
-            self.run.note_contradiction(words, evidence)
 
     def _begin(self, evidence: Evidence) -> None:
         """Begin a table with the first line of its header."""
@@ -130,12 +133,14 @@ class NcclReader(TableReader):
         first = line.lstrip()[:1]
         if first == b"O":  # Markdown takes the ``#`` of the closing line
             return self.comment(number, decode(line))
-        numbers = first.isdigit() or (self._pending and first in b"N-.")
-        if numbers and not self.runs.plain_rows and self._row(number, decode(line), key):
+        is_number = first.isdigit() or (self._pending and first in b"N-.")
+        if is_number and not self.runs.plain_rows and self._row(number, decode(line), key):
             return True
-        if b"GPU" in line or b"ailure" in line:
-            self._complaint(number, decode(line, 300))
-        return False  # a complaint can be a library's message, too
+        if b"GPU" in line or b"ailure" in line:  # what the tests say instead of a table
+            evidence = Evidence(self.runs.file, number, decode(line, 300))
+            if failure := PATTERNS["failure"].search(evidence.text):
+                self.run.note_message("tests.failure", evidence, {"text": failure[0]})
+        return False  # it can be a library's message, too
 
     def _row(self, number: int, text: str, key: bytes) -> bool:
         evidence = Evidence(self.runs.file, number, text)
@@ -174,12 +179,6 @@ class NcclReader(TableReader):
         else:
             add_row(facts, row, evidence)
         return True
-
-    def _complaint(self, number: int, text: str) -> None:
-        """Note what the tests say instead of a table."""
-        if failure := PATTERNS["failure"].search(text):
-            evidence = Evidence(self.runs.file, number, text)
-            self.run.note_message("tests.failure", evidence, {"text": failure[0]})
 
     def end_of_file(self, last: int) -> None:
         """Note a row that is unfinished in the ``last`` line, which has no newline.

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
-from busbar.engine.reading import Reading
 from busbar.engine.tool import Contradiction
 from busbar.parse import numbers
 from busbar.tools.osu.parse import SILENT
@@ -37,7 +35,8 @@ def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     if output.buffers and launch.buffers and output.buffers != launch.buffers:
         yield f"requested buffers {launch.buffers}, but {output.buffers} were used"
     yield from _of_settings(launch, output)
-    yield from _strange(launch, output.readings)
+    for nbytes in sorted({r.nbytes for r in output.readings} - set(launch.sizes))[:1]:
+        yield f"{format_bytes(nbytes)} was not requested"
 
 
 def _of_settings(launch: BenchLaunch, output: JobOutput) -> Iterator[str]:
@@ -59,12 +58,6 @@ def _window(command: Sequence[str]) -> int:
     return numbers.count(next(filter(numbers.is_whole, sizes), "64"))
 
 
-def _strange(launch: BenchLaunch, readings: Sequence[Reading]) -> Iterator[str]:
-    strange = sorted({r.nbytes for r in readings} - set(launch.sizes))
-    if strange:
-        yield f"{format_bytes(strange[0])} was not requested"
-
-
 def checked(launch: BenchLaunch, shown: LaunchOutput) -> bool:
     """Return whether ``-c`` passed in every row."""
     rows = [line.split() for line in shown.text if _ROW.match(line)]
@@ -74,10 +67,9 @@ def checked(launch: BenchLaunch, shown: LaunchOutput) -> bool:
 def contradictions(
     output: JobOutput, operation: str | None, ranks: int | None
 ) -> Iterator[Contradiction]:
-    """Yield the first size that is in the table twice."""
-    sizes = Counter((r.kind, r.nbytes) for r in output.readings)
-    for (_, nbytes), count in sizes.items():
-        if count > 1:
-            text = f"{format_bytes(nbytes)} is in the table {count} times"
-            yield Contradiction(text, output.readings[-1].evidence)
+    """Yield the first size that is in the table twice, or after a larger one."""
+    for a, b in pairwise(output.readings):
+        if b.nbytes <= a.nbytes:
+            place = "twice" if b.nbytes == a.nbytes else f"after {format_bytes(a.nbytes)}"
+            yield Contradiction(f"{format_bytes(b.nbytes)} is in the table {place}", b.evidence)
             return
