@@ -153,7 +153,12 @@ def _unaccused(live: LiveJob) -> tuple[Verdict, str]:
         does = "computes" if cpu >= LIMIT.computes else "reads or writes files"
         return Verdict.PASS, f"the job {does}, and its network is idle: {text}"
     hint = "" if any(r.main.stack for r in live.ranks) else "; --stacks shows where Python waits"
-    return Verdict.UNKNOWN, f"all ranks wait, but it is unknown for which: {text}{hint}"
+    said = "all ranks wait, but it is unknown for which"
+    if len(live.ranks) == 1:
+        first, said = live.ranks[0], "one process has no peers with which it can be compared"
+        if started := [str(p.pid) for p in first.every if p.parent == first.main.pid][:4]:
+            hint = f"; compare what it started: busbar job {' '.join(started)}"
+    return Verdict.UNKNOWN, f"{said}: {text}{hint}"
 
 
 def _unseen(nodes: Sequence[NodeSample]) -> list[str]:

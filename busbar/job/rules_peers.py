@@ -16,7 +16,7 @@ from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
 from busbar.job.sample import LiveRank, Process
 from busbar.words import grouped
 
-_SEGMENT, _SHARES, _APART, _SLEEPS, _DATA, _TALKS, _LIBRARY, _STACK = map(
+_SEGMENT, _SHARES, _APART, _SLEEPS, _DATA, _READS, _JOINED, _TALKS, _LIBRARY, _STACK = map(
     re.compile, TABLE["patterns"].values()
 )
 
@@ -62,10 +62,14 @@ def _rates(rank: LiveRank) -> dict[str, float]:
 def moves(job: LiveJob) -> bool:
     """Return whether data came and went in a socket between ranks, or an RDMA port carries data.
 
-    What is unread at every look may be what nobody reads any more.
+    What is unread at every look may be what nobody reads any more. Who waits for data without
+    polling goes on only if they come.
     """
     ports = (rate for node in job.nodes for rate in node.ports.get("rdma", {}).values())
     flows = any((p.queued or p.unread) and p.unread < 1 for p in _paths(job))
+    ranks = [rank.main for rank in job.ranks]
+    if len(ranks) > 1 and all(each.switches >= LIMIT.few_switches for each in ranks):
+        flows |= any(_READS.fullmatch(each.wchan) for each in ranks)
     return flows or max(ports, default=0.0) >= LIMIT.moved_bytes_per_s
 
 
@@ -193,18 +197,45 @@ def late(job: LiveJob) -> Iterator[Cause]:
         yield cause("late", odd, mean=fmean(each.main.mean_cpu for each in rest))
 
 
+def _far_ends(job: LiveJob, rank: LiveRank) -> list[LiveRank]:
+    """Return the ranks at the other end of what a rank waits for: pipes, FIFOs, UNIX sockets.
+
+    There are several if the kernel does not show in which of its pipes it waits.
+    """
+    if not (waits := _JOINED.fullmatch(rank.main.wchan)):
+        return []
+    mine, other = {"read": (2, 1), "write": (1, 2)}.get(waits["way"], (3, 3))
+    unix = bool(waits["unix"])
+    joints = {n for n, w in rank.main.joints.items() if w & mine and unix == (n[:5] == "unix ")}
+    return [
+        each
+        for each in job.ranks
+        if each is not rank and each.node is rank.node
+        if any(process.joints.get(n, 0) & other for process in each.every for n in joints)
+    ]
+
+
 def blocked(job: LiveJob) -> Iterator[Cause]:
     """One rank waits for a pipe, a lock, a child or its own timer all the time.
 
-    The others poll, spin or wait for data.
+    The others poll, spin, or wait for data or for that rank. One that waits for a rank of the job
+    is never at fault.
     """
-    odd = [r for r in job.ranks if not r.main.switches and _APART.fullmatch(r.main.wchan)]
-    odd = [rank for rank in odd if set(rank.main.states) <= {*"SD"}]
+    still = [r for r in job.ranks if not r.main.switches and set(r.main.states) <= {*"SD"}]
+    far = {rank.main.pid: _far_ends(job, rank) for rank in still}
+    last = {ends[0].main.pid for ends in far.values() if len(ends) == 1}
+    odd = [
+        rank
+        for rank in still
+        if not far[rank.main.pid] and not _DATA.fullmatch(rank.main.wchan)
+        if rank.main.pid in last or _APART.fullmatch(rank.main.wchan)
+    ]
     rest = [rank.main for rank in job.ranks if rank not in odd]
     active = (
         p.switches >= LIMIT.few_switches
         or p.mean_cpu + p.wait >= LIMIT.runs
         or _DATA.fullmatch(p.wchan)
+        or far.get(p.pid)
         for p in rest
     )
     if len(odd) == 1 and rest and all(active) and not moves(job):

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,6 +15,8 @@ from busbar.document import load, parse_document
 from busbar.engine.documents import Collective
 from busbar.parse.cpulist import parse_cpu_list
 
+_FOR_CHILD = re.compile("do_wait|kernel_wait4?")
+"""Functions of the kernel that wait for a child."""
 Space = tuple[int, int, int, int]
 """Free and all bytes, free and all files."""
 
@@ -60,6 +64,8 @@ class Process:
     gpu: bool = False
     files: tuple[tuple[str, Space | None], ...] = ()
     """Those open for writing, with the space of their file systems."""
+    joints: dict[str, int] = field(default_factory=dict)
+    """Pipes, FIFOs and UNIX sockets that others of the job hold too: 1 writes, 2 reads, 3 both."""
     numa: dict[str, int] = field(default_factory=dict)
     """KiB on each NUMA node."""
     stack: str = ""
@@ -161,8 +167,10 @@ def ranks_of(nodes: Iterable[NodeSample]) -> list[LiveRank]:
 def _of_node(node: NodeSample) -> Iterator[LiveRank]:
     parents = {each.pid: each.parent for each in node.processes}
     named = any(each.rank is not None for each in node.processes)
+    for launcher in () if named else _launchers(node.processes):
+        del parents[launcher]
     groups: dict[object, list[Process]] = {}
-    for each in node.processes:
+    for each in (process for process in node.processes if process.pid in parents):
         top = each.pid
         while parents[top] in parents:
             top = parents[top]
@@ -172,6 +180,22 @@ def _of_node(node: NodeSample) -> Iterator[LiveRank]:
         main = _main(members)
         rank = number if main.rank is None else main.rank
         yield LiveRank(rank, named, main, node, tuple(members))
+
+
+def _launchers(every: Sequence[Process]) -> Sequence[int]:
+    """Return the processes that only wait for workers, and others beside these.
+
+    Workers are two or more processes of one program that one process started.
+    """
+    pids = {each.pid for each in every}
+    found: list[int] = []
+    heads = [each for each in every if each.parent not in pids]
+    while len(heads) == 1 and _FOR_CHILD.fullmatch(heads[0].wchan):
+        found.append(heads[0].pid)
+        heads = [each for each in every if each.parent == heads[0].pid]
+    names = Counter(each.name for each in heads)
+    alone = [each.pid for each in heads if names[each.name] == 1]
+    return found + alone if len(alone) < len(heads) else ()
 
 
 def _main(members: Sequence[Process]) -> Process:

@@ -21,7 +21,7 @@ import pytest
 
 from busbar.engine.documents import last_collectives
 from busbar.job.judge import judge
-from busbar.job.node import collect, process
+from busbar.job.node import collect, network, process
 from busbar.job.node.collect import Look, documents
 from busbar.job.nodes import observe, program
 from busbar.job.sample import read_sample
@@ -94,7 +94,7 @@ def test_a_ras_socket_that_is_none(kind: Any) -> None:
     """1 GB, a byte now and then, silence, and an end: the deadline of its probe holds."""
     with serving(kind) as place:
         begin = time.monotonic()
-        task = process.probe([place], collect.ras, 2.0)
+        task = process.probe([place], network.ras, 2.0)
         collect.finish([task])
         assert time.monotonic() - begin < 4
         assert sum(len(text) for _, text in task.outcome.values) < 2 << 20
@@ -103,7 +103,7 @@ def test_a_ras_socket_that_is_none(kind: Any) -> None:
 @cases("place", ["10.0.0.1:80", "metadata:80", "localhost:http", ":", "/run/docker.sock"])
 def test_ras_of_other_hosts_is_not_asked(place: str) -> None:
     with suppress(ValueError, OSError):
-        assert collect.ras(place) == ""
+        assert network.ras(place) == ""
 
 
 # ---- processes

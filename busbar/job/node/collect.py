@@ -47,33 +47,13 @@ _WORKS = 0.2
 """CPUs that a thread uses or waits for, at least."""
 _STACKS_S = 8.0
 _SWITCHES = "voluntary_ctxt_switches"
-_NO_STACK = "Python stacks: py-spy is not installed on the node, or may not read the ranks"
+_NO_STACK = "Python stacks: the ranks are not Python, or py-spy may not read them"
+_NO_SPY = "Python stacks: py-spy is not installed on the node: pip install py-spy"
 _NUMA = Path("/sys/devices/system/node")
 
 
-def ras(place: str) -> str:
-    """Return what NCCL says of its communicators; empty if it does not answer on this host."""
-    host, _, port = (place or "localhost:28028").rpartition(":")
-    answer = b""
-    if host not in ("localhost", "127.0.0.1", "[::1]"):
-        return ""  # a job could send root's collector anywhere
-    with (
-        suppress(OSError),
-        socket.create_connection((host.strip("[]"), int(port)), _WAIT_S / 3) as stream,
-    ):
-        stream.settimeout(_WAIT_S / 3)
-        for line in (b"CLIENT PROTOCOL 2\n", b"TIMEOUT 1\n", b"SET FORMAT json\n"):
-            stream.sendall(line)
-            stream.recv(4096)
-        stream.sendall(b"VERBOSE STATUS\n")
-        while len(answer) < 1 << 20 and (piece := stream.recv(1 << 16)):
-            answer += piece
-    return answer.decode("utf-8", "replace")
-
-
-def stacks(pids: list[int]) -> dict[int, str]:
+def stacks(program: str, pids: list[int]) -> dict[int, str]:
     """Return how often each Python stack of each process was seen, by py-spy."""
-    program = shutil.which("py-spy") or os.path.join(os.path.dirname(sys.executable), "py-spy")
     options = "record --duration 2 --rate 5 --idle --format raw --output /dev/stdout --pid"
     words = [program, *options.split()]
     running = {p: subprocess.Popen([*words, str(p)], stdout=subprocess.PIPE) for p in pids}
@@ -171,20 +151,27 @@ class Look:
             for pid, more in found.items():
                 rows[pid] |= more
         spaces = self.found("file systems", files, process.space)
-        for pid, (_, gpu, mine) in self.found("files").items():
+        unix = [0] * any("unix" in row["wchan"] for row in rows.values())
+        pairs = self.found("UNIX sockets", unix, lambda _: network.unix_pairs()).get(0, {})
+        joints = process.joints(self.found("files"), pairs)
+        for pid, (_, gpu, mine, _) in self.found("files").items():
             rows[pid]["files"] = [(name, spaces.get(place)) for place, name in mine]
-            rows[pid]["gpu"] = gpu
+            rows[pid] |= {"gpu": gpu, "joints": joints[pid]}
         for name, again in (("flight recorder", ()), ("flight recorder again", self.recorders)):
             for pid, dump in self.found(name, *again).get(0, {}).items():
                 rows[pid].setdefault("recorded", []).append(dump)
         unread: list[str] = []
         if self.asked["stacks"]:
             ranks = [p for p in alive if self.known[p]["rank"] is not None] or alive
-            texts = self.found("stacks", [0], lambda _: stacks(ranks), _STACKS_S).get(0, {})
-            unread = [] if any(texts.values()) else [_NO_STACK]
+            places = (os.environ.get("PATH", os.defpath), os.path.dirname(sys.executable))
+            spy = shutil.which("py-spy", path=os.pathsep.join(places)) or ""
+            tried = [0] * bool(spy)
+            texts = self.found("stacks", tried, lambda _: stacks(spy, ranks), _STACKS_S).get(0, {})
+            unread = [] if any(texts.values()) else [_NO_STACK if spy else _NO_SPY]
             for pid, text in texts.items():
                 rows[pid]["stack"] = text
-        places = {self.known[p]["ras"] for p in rows if "nccl" in str(rows[p].get("libraries"))}
+        asked = {self.known[p]["ras"] for p in rows if "nccl" in str(rows[p].get("libraries"))}
+        ras = self.found("RAS", asked, network.ras, _WAIT_S)
         return {
             "seconds": round(seconds, 3),
             "processes": list(rows.values()),
@@ -200,7 +187,7 @@ class Look:
             "limits": self.limits,
             "gpus": self.found("GPUs").get(0) or self.found("GPUs of AMD").get(0, []),
             "kernel": self.found("kernel log").get(0, []),
-            "ras": max(self.found("RAS", places, ras, _WAIT_S).values(), key=len, default=""),
+            "ras": max(ras.values(), key=len, default=""),
             "problems": unread
             + [f"{n}: {p.outcome.problem}" for n, p in self.probes.items() if p.outcome.problem],
         }

@@ -4,6 +4,9 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,8 @@ from busbar.parse.numbers import whole
 
 _MOST_PORTS = 64
 _MOST_SOCKETS = 1024
+_ANSWER_S = 1.3
+"""For NCCL."""
 _ESTABLISHED, _EMPTY = "01", "00000000"
 _COUNTERS = (
     ("rdma", 4, "infiniband/{device}/ports/{number}/counters/port_{}_data", ("rcv", "xmit")),
@@ -53,6 +58,17 @@ def queues(pid: int, family: str, owners: dict[str, int], found: dict[str, list[
     return here
 
 
+def unix_pairs() -> dict[str, str]:
+    """Return one name for both ends of UNIX connections, by inode; needs `ss`."""
+    text = ""
+    with suppress(OSError, subprocess.CalledProcessError):  # without it, nothing is followed
+        text = subprocess.check_output(["ss", "-xH"]).decode("utf-8", "replace")
+    pairs = [line.split()[-3::2] for line in text.splitlines() if " ESTAB " in line]
+    # A name of a socket may hold a line break, and a line that somebody made up.
+    lines = Counter(mine for mine, _ in pairs)
+    return {a: f"unix {min(a, b)}" for a, b in pairs if lines[a] == 1}
+
+
 def interfaces(pid: int) -> dict[str, int]:
     """Return the bytes that each interface of the namespace of a process moved, both ways."""
     rows = (line.split(":", 1) for line in text_in(f"/proc/{pid}/net/dev").splitlines()[2:])
@@ -84,3 +100,23 @@ def ports(root: Path = Path("/")) -> tuple[dict[str, dict[str, int]], dict[str, 
                     found["errors"] |= {f"{port.name} {name}": n for name, n in port.counters}
                 break
     return found, limits
+
+
+def ras(place: str) -> str:
+    """Return what NCCL says of its communicators; empty if it does not answer on this host."""
+    host, _, port = (place or "localhost:28028").rpartition(":")
+    answer = b""
+    if host not in ("localhost", "127.0.0.1", "[::1]"):
+        return ""  # a job could send root's collector anywhere
+    with (
+        suppress(OSError),
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_S) as stream,
+    ):
+        stream.settimeout(_ANSWER_S)
+        for line in (b"CLIENT PROTOCOL 2\n", b"TIMEOUT 1\n", b"SET FORMAT json\n"):
+            stream.sendall(line)
+            stream.recv(4096)
+        stream.sendall(b"VERBOSE STATUS\n")
+        while len(answer) < 1 << 20 and (piece := stream.recv(1 << 16)):
+            answer += piece
+    return answer.decode("utf-8", "replace")

@@ -7,6 +7,7 @@ import os
 import re
 import stat
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from itertools import islice
@@ -32,6 +33,9 @@ SECRET = re.compile(r"TOKEN|SECRET|PASS|KEY|CREDENTIAL", re.IGNORECASE)
 LIBRARIES = re.compile(r"lib(?:mpi|nccl|rccl|cuda|ucp|fabric|amdhip64)\b")
 SHARED = "/dev/shm/"  # noqa: S108 - nothing is written there
 _MOST_FILES = 32
+_MOST_JOINTS = 64
+WRITES, READS = 1, 2
+"""The ends of a pipe."""
 ANY_RANK = "ranks"
 """The name of a job for all ranks of this user."""
 
@@ -170,22 +174,42 @@ def quotas(pid: int) -> dict[str, tuple[float, float, int]]:
     return found
 
 
-def descriptors(pid: int) -> tuple[list[str], bool, list[tuple[str, str]]]:
-    """Return sockets, whether it uses a GPU, and files that are open for writing."""
+def descriptors(pid: int) -> tuple[list[str], bool, list[tuple[str, str]], dict[str, int]]:
+    """Return sockets, whether it uses a GPU, files open for writing, and ends of pipes."""
     sockets: list[str] = []
     files: list[tuple[str, str]] = []
-    gpu = False
+    ends: dict[str, int] = {}
+    gpu, piped = False, "pipe" in text_in(f"/proc/{pid}/wchan")
     for name in os.listdir(f"/proc/{pid}/fd")[:2048]:
         with suppress(OSError):  # closed since
-            target = os.readlink(f"/proc/{pid}/fd/{name}")
+            place = f"/proc/{pid}/fd/{name}"
+            target = os.readlink(place)
+            ways = os.lstat(place).st_mode >> 7 & (READS | WRITES)
             gpu |= target.startswith(("/dev/nvidia", "/dev/kfd"))
+            file = target[:1] == "/" and not target.startswith(("/dev/", "/proc/", "/sys/"))
             if target.startswith("socket:["):
                 sockets.append(target[8:-1])
-            elif target[:1] == "/" and not target.startswith(("/dev/", "/proc/", "/sys/")):
-                place = f"/proc/{pid}/fd/{name}"
-                if len(files) < _MOST_FILES and os.lstat(place).st_mode & stat.S_IWUSR:
-                    files.append((place, target[:300]))
-    return sockets, gpu, files
+            elif file and len(files) < _MOST_FILES and ways & WRITES:
+                files.append((place, target[:300]))
+            # A file system may hang: which files are FIFOs matters only for who waits for a pipe.
+            fifo = file and (not piped or stat.S_ISFIFO(os.stat(place).st_mode))
+            if fifo or target.startswith("pipe:["):
+                ends[target[:300]] = ends.get(target[:300], 0) | ways
+    return sockets, gpu, files, ends
+
+
+def joints(
+    ends: dict[int, tuple[list[str], bool, Any, dict[str, int]]], unix: dict[str, str]
+) -> dict[int, dict[str, int]]:
+    """Return the pipes, FIFOs and UNIX sockets that join processes: which ends each one has.
+
+    ``ends``: the `descriptors` of each process. ``unix``: a name for both ends of a connection.
+    """
+    both = READS | WRITES
+    rows = {p: w | {unix[s]: both for s in own if s in unix} for p, (own, *_, w) in ends.items()}
+    held = Counter(name for row in rows.values() for name in row)
+    shared = {pid: [name for name in row if held[name] > 1] for pid, row in rows.items()}
+    return {pid: {n: rows[pid][n] for n in names[:_MOST_JOINTS]} for pid, names in shared.items()}
 
 
 def maps_of(pid: int) -> dict[str, list[str]]:
