@@ -7,7 +7,8 @@ mutmut leaves constants of modules alone, and cosmic-ray starts Python and all t
 change. Both are too slow or too blind here, where constants of modules decide verdicts.
 
 Changes are made in a copy of the tree. Each is first given to the test files that import its
-module, then to the other tests of its package. A process with all libraries loaded forks for each.
+module, then to the other tests of its package that run the changed function, as their coverage
+shows. A process with all libraries loaded forks for each.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from coverage import CoverageData
+
 # What is changed, and the tests that have to notice.
 TARGETS = {
     "busbar/engine": "tests/engine,tests/reframe,tests/replay,tests/explain,tests/test_screen.py",
@@ -41,6 +44,7 @@ LIBRARIES = (
     *("prometheus_client", "pydantic", "pytest", "re2", "reframe.core.runtime", "rich.console"),
 )
 CPU_SECONDS = 400  # what takes longer loops: the slowest set of tests takes a quarter
+_COVERAGE = ("--cov", "--cov-context=test", "--cov-report=", "--cov-fail-under=0")
 _PAIRS = (
     *((ast.Lt, ast.LtE), (ast.Gt, ast.GtE), (ast.Eq, ast.NotEq), (ast.In, ast.NotIn)),
     *((ast.Is, ast.IsNot), (ast.And, ast.Or), (ast.Add, ast.Sub), (ast.Mult, ast.Div)),
@@ -117,11 +121,30 @@ def importers(tests: Sequence[str], file: str) -> list[str]:
     return [str(path) for path in files if any(word in path.read_text() for word in words)]
 
 
-def run(tests: Sequence[str], *options: str) -> int:
+def covering(mutant: Mutant, tests: Sequence[str]) -> list[str]:
+    """Return the tests that run the changed function, and all where it is in none."""
+    functions = [
+        node
+        for node in ast.walk(ast.parse(Path(mutant.file).read_text()))
+        if isinstance(node, ast.FunctionDef)
+        and node.body[0].lineno <= mutant.line <= (node.end_lineno or 0)
+    ]
+    if not functions:
+        return list(tests)
+    inner = functions[-1]  # the walk is from the outside to the inside
+    data = CoverageData(".coverage")
+    data.read()
+    contexts = data.contexts_by_lineno(str(Path(mutant.file).resolve()))
+    lines = range(inner.body[0].lineno, (inner.end_lineno or 0) + 1)
+    names = {name.rsplit("|", 1)[0] for line in lines for name in contexts.get(line, ())}
+    return sorted(name for name in names if name.startswith(tuple(tests)))
+
+
+def run(tests: Sequence[str], *options: str, seconds: int = CPU_SECONDS) -> int:
     """Run tests in a fork of this process; return the exit status, negative for a signal."""
     child = os.fork()
     if not child:
-        resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
+        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
         os.dup2(os.open("pytest.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
         os.dup2(1, 2)
         fixed = ["-q", "-pno:cacheprovider", "--hypothesis-seed=0", "--timeout=600"]
@@ -134,12 +157,13 @@ def run(tests: Sequence[str], *options: str) -> int:
 def judged(mutant: Mutant, tests: Sequence[str], failing: Sequence[str]) -> str:
     """Return what the tests make of a change: killed, timeout or survived."""
     path, near = Path(mutant.file), importers(tests, mutant.file)
+    others = [test for test in covering(mutant, tests) if test.split("::")[0] not in near]
     text, times = path.read_bytes(), path.stat()
     path.write_bytes(text[: mutant.start] + mutant.new.encode() + text[mutant.end :])
     skipped = [f"--deselect={test}" for test in failing]
     rest = [f"--ignore={test}" for test in near]
     try:
-        for chosen, options in ((near, []), (tests, rest)):
+        for chosen, options in ((near, []), (others, rest)):
             status = run(chosen, "-x", *skipped, *options) if chosen else 0
             if status not in {0, 5}:  # 5: no tests
                 return "killed" if status > 0 else "timeout"
@@ -175,7 +199,8 @@ def main() -> None:
             chosen += found
         chosen = random.Random(options.seed).sample(chosen, min(options.count, len(chosen)))  # noqa: S311
         print(f"seed {options.seed}: {len(chosen)} mutants", flush=True)
-        status = run(sorted({test for _, tests in chosen for test in tests}))
+        every = sorted({test for _, tests in chosen for test in tests})
+        status = run(every, *_COVERAGE, seconds=10 * CPU_SECONDS)
         log = Path("pytest.log").read_text()
         if status not in {0, 1}:  # every change would seem to be noticed
             sys.exit(f"pytest ends with {status} without a change: {log}")

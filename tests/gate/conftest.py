@@ -46,6 +46,8 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("active", "bounded", "passive", "run"):
         monkeypatch.setattr(f"busbar.gate.{name}.Task", AtOnce)
     monkeypatch.setattr("busbar.gate.copies.stay_near", lambda _: None)
+    # A function to run before the program would make Python fork, and copy all pages of the tests.
+    monkeypatch.setattr(bounded, "_die_with_parent", None)
 
 
 @pytest.fixture
