@@ -28,15 +28,18 @@ from busbar.cluster.nightly.night import (
     rotate,
     summary,
 )
+from busbar.cluster.nightly.plan import planned
 from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.run import Runner
-from busbar.cluster.nightly.stages import NightJob
+from busbar.cluster.nightly.stages import NightJob, sample_of
 from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
-from busbar.commands.declare import command
+from busbar.commands.declare import command, show
 from busbar.document import to_json
 from busbar.errors import BusbarError, of_os
 from busbar.report.junit import junit_of_night
-from busbar.slurm.options import granted
+from busbar.site.model import Site
+from busbar.slurm.hostlist import expand
+from busbar.slurm.options import Grant, granted
 from busbar.terminal import stdout
 from busbar.verdict import exit_status
 
@@ -64,11 +67,43 @@ def nightly(args: argparse.Namespace) -> int:
 
         busbar nightly --site alpha --partition gpu --output /shared/busbar/gpu
         busbar nightly --site alpha --stages gate,check --max-hours 4 --max-pending 3h
+        busbar nightly --site alpha --partition gpu --dry-run
     """
+    if args.dry_run:
+        return _plan(args)
     begun = time.monotonic()
     with output_of(args) as output, own(output):
         refuse_without_space(output)
         return _night(args, output, begun)
+
+
+def _plan(args: argparse.Namespace) -> int:
+    """Print what the stages would do, on the nodes that Slurm or else site.yaml names."""
+    place, wish, now = args.site or "local", wish_of(args), datetime.now(UTC)
+    site = sites.load(place)
+    grant = granted(site, wish, one=True, needed=False)
+    partition, state = grant.partition, _begun(args, site, grant, now)
+    nodes = grant.usable or expand(partition.nodelist or f"node[1-{partition.nodes}]", "nodelist")
+    job = NightJob(Night(args.output), place, grant, wish, choice_of(args))
+    for name in state.names:
+        tested = sample_of(nodes, args.sample, now.date()) if name == "sample" else nodes
+        state = state.with_stage(planned(name, job, tested))
+    source = "Slurm" if grant.usable else "site.yaml; Slurm names none here"
+    head = f"a night of {site.name}, partition {partition.name}: {len(nodes)} nodes ({source})"
+    show(args, state, [head, *(f"{each.name}: {each.message}" for each in state.stages)])
+    return 0
+
+
+def _begun(args: argparse.Namespace, site: Site, grant: Grant, now: datetime) -> NightlyDocument:
+    """Return a night of which no stage has run."""
+    return NightlyDocument(
+        site=site.name,
+        partition=grant.partition.name,
+        begun=now.isoformat(timespec="seconds"),
+        names=_names(args.stages, args.sample),
+        unusable=grant.unusable,
+        output="",
+    )
 
 
 def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
@@ -83,14 +118,7 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
             hint="sinfo -N lists the nodes and their states",
         )
     now = datetime.now(UTC)
-    state = NightlyDocument(
-        site=site.name,
-        partition=grant.partition.name,
-        begun=now.isoformat(timespec="seconds"),
-        names=_names(args.stages, args.sample),
-        unusable=grant.unusable,
-        output="",
-    )
+    state = _begun(args, site, grant, now)
     if args.resume:
         state = _resumed(last(output), state)
     interruption: Interruption = args.interruption

@@ -174,6 +174,34 @@ def test_the_stages_run_one_after_the_other_and_end_with_a_report(
     assert [suite.get("tests") for suite in root] == ["4", "1", "1"]
 
 
+LISTED = [
+    {"name": f"{name} %size_set={size}", "runs_in": [where], "nodes": nodes}
+    for name, size, where, nodes in (
+        ("xccl", "quick", "gpu+wheels", 1),
+        ("xccl", "nightly", "gpu+wheels", 1),
+        ("xccl_nodes", "quick", "gpu+wheels", 2),
+        ("memory", "quick", "cpu+wheels", 1),
+    )
+]
+
+
+@cases(("slurm", "nodes", "jobs"), [(True, "n[1-3]", 9), (False, "node[1-2]", 5)])
+def test_a_plan_runs_nothing(
+    stages: Stages, slurm: bool, nodes: str, jobs: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without Slurm. The checks of other partitions are not counted."""
+    if not slurm:
+        monkeypatch.setenv("PATH", "/nowhere")
+    (stages.data / "stage").write_text(f"#!/bin/sh\necho '{json.dumps(LISTED)}'\n")
+    status, document = stages.run("--dry-run")
+    assert (status, {*verdicts(document).values()}) == (0, {"not run"})
+    said = {stage["name"]: stage["message"] for stage in document["stages"]}
+    assert said["gate"].startswith(f"1 job: busbar gate on all of {nodes} at once")
+    assert said["check"].startswith(f"{jobs} jobs: 2 checks on each of {nodes} and 1 on each of ")
+    assert said["sample"].endswith("xccl x 2, xccl_nodes; roughly 40 s")
+    assert not stages.output.exists()
+
+
 def test_the_summary_and_the_report_have_the_records_of_the_nodes(stages: Stages) -> None:
     accused = {"id": "n2", "kind": "node", "evidence": "0.5 GB/s", "nodes": ["n2"]}
     stages.sweep("degraded", 1, accused=[accused | {"confirmed": True}])
