@@ -283,6 +283,17 @@ def test_a_night_whose_files_cannot_be_written_keeps_its_verdict(
     assert "junit.xml: cannot be written: No such file or directory" in stages.errors
 
 
+def test_a_sweep_without_an_accused_node_says_why_it_does_not_pass(stages: Stages) -> None:
+    open_ends = {"unsteady": ["n2"], "suspects": [{"a": "n1", "b": "n3"}]}
+    stages.sweep("unknown", 1, **open_ends)
+    (stage,) = stages.run("--stages", "sweep")[1]["stages"]
+    assert stage["message"] == "3 nodes, 0 accused; n2: slow at times and 1 more"
+    assert [each["where"] for each in stage["findings"]] == ["n2", "n1-n3"]
+    stages.sweep("failed", 1, wrong_data=["n1-n2"], **open_ends)
+    (stage,) = stages.run("--stages", "sweep")[1]["stages"]
+    assert stage["message"] == "3 nodes, 0 accused; n1-n2: wrong data and 2 more"
+
+
 def test_the_worst_verdict_counts(stages: Stages) -> None:
     stages.sweep("unjudged", 3)
     status, document = stages.run("--stages", "sweep")

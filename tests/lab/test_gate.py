@@ -90,6 +90,13 @@ class Gated:
             time.sleep(0.3)
         pytest.fail(f"{node} is {self.state(node)}, not {state}: {self.log(node)}")
 
+    def wait_for_reason(self, node: str, reason: str, seconds: float = 60) -> None:
+        """Wait until a health check explains why a node is drained; Slurm only names the hook."""
+        end = time.monotonic() + seconds
+        while (now := self.state(node))[1] != reason:
+            assert time.monotonic() < end, (now, self.log(node))
+            time.sleep(0.3)
+
     def log(self, node: str) -> str:
         """The end of a node's log."""
         return (self.lab / "log" / f"slurmd.{node}.log").read_text()[-2000:]
@@ -207,10 +214,7 @@ def test_the_health_check_explains_a_failed_prolog_and_ends_it(gated: Gated) -> 
         assert "ran" not in gated.job("n1", "echo", "ran")
         assert gated.wait("n1", "drained") == "Prolog error"
         (gated.hooks / "later").rename(health)
-        end = time.monotonic() + 60
-        while gated.state("n1")[1] != REASON and time.monotonic() < end:
-            time.sleep(0.3)
-        assert gated.state("n1")[1] == REASON
+        gated.wait_for_reason("n1", REASON)
         gated.on("n1", *SET, "up")
         gated.wait("n1", "idle")
         assert "ran" in gated.job("n1", "echo", "ran")
@@ -227,6 +231,6 @@ def test_the_line_of_scrontab_starts_one_job_for_each_idle_node(gated: Gated) ->
     text = (gated.hooks / "scrontab").read_text()
     (command,) = (line.split()[-1] for line in text.splitlines() if line.endswith("gate_idle"))
     gated.on("head", command.replace("/etc/slurm/busbar", str(gated.hooks)))
-    assert gated.wait("n2", "drain") == REASON
+    gated.wait_for_reason("n2", REASON)
     gated.on("n2", *SET, "up")
     gated.wait("n2", "idle")

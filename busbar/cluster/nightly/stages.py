@@ -139,8 +139,14 @@ def _sweep(job: NightJob, nodes: Sequence[str]) -> NightStage:
         return _without_verdict("sweep", ended)
     findings = [
         *(NightFinding(one.id, Verdict.DEGRADED, one.evidence) for one in found.accused),
+        *(NightFinding(pair, Verdict.FAILED, "wrong data") for pair in found.wrong_data),
         *(NightFinding(one.node, Verdict.FAILED, one.reason) for one in found.gone),
         *(NightFinding(what, Verdict.NOT_RUN, "not measured") for what in found.unmeasured),
+        *(NightFinding(node, Verdict.UNKNOWN, "slow at times") for node in found.unsteady),
+        *(
+            NightFinding(f"{pair.a}-{pair.b}", Verdict.UNKNOWN, "undecided: measure it again")
+            for pair in found.suspects
+        ),
     ]
     stopped = [f"ended early: {found.stopped}"] if found.stopped else []
     text = "; ".join([f"{len(found.nodes)} nodes, {len(found.accused)} accused", *stopped])
