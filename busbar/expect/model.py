@@ -17,7 +17,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -76,12 +76,12 @@ class Way:
     """Whether GPUs read the memory of others on PCI Express; host memory, whose rate no tool
     shows, carries what GeForce cards send (NVIDIA/nccl issues 1127 and 1639)."""
 
-    @property
+    @cached_property
     def kind(self) -> str:
         """The group of collectives that share numbers."""
         return {"reduce_scatter": "all_gather"}.get(self.collective, self.collective)
 
-    @property
+    @cached_property
     def channels(self) -> int | None:
         """The channels to a neighbour of the node; None if they do not limit the rate."""
         if self.collective != "sendrecv" or self.nodes > 1:
@@ -90,12 +90,12 @@ class Way:
         needed = (-(-self.nbytes // _CHANNEL_BYTES) - 1).bit_length()
         return min(1 << max(share, needed), _CHANNELS)
 
-    @property
+    @cached_property
     def racks(self) -> bool:
         """Whether a network joins NVLink domains of many nodes."""
         return self.nodes > 1 and self.per_node > _MOST_OF_A_NODE
 
-    @property
+    @cached_property
     def steps(self) -> tuple[float, float]:
         """Steps one after the other within nodes and between them."""
         both = 2 if self.collective == "all_reduce" else 1
@@ -104,8 +104,14 @@ class Way:
         inside = self.per_node - 1 if self.algo == "tree" else self.per_node / 2
         return both * inside, both * math.log2(self.nodes)
 
-    def names(self, part: str) -> tuple[str, ...]:
-        """Return the names of the numbers that add up to the logarithm of a part."""
+    @cached_property
+    def names(self) -> dict[str, tuple[str, ...]]:
+        """By part: the names of the numbers that add up to its logarithm."""
+        parts = ["start", "inside", "step"] if self.per_node > 1 else ["start"]
+        parts += ["between", "hop"] if self.nodes > 1 else ["channel"] if self.channels else []
+        return {part: self._names(part) for part in parts}
+
+    def _names(self, part: str) -> tuple[str, ...]:
         far = part in ("between", "hop") or (part == "start" and self.nodes > 1)
         place = f"network {self.network}" if far else f"links {self.links}"
         if part == "channel":
@@ -115,23 +121,21 @@ class Way:
         more += [f"between racks {self.kind}"] if part == "between" and self.racks else []
         return f"{part} vendor {self.vendor}", way, f"{part} {place}", *more
 
-    @property
+    @cached_property
     def all_names(self) -> tuple[str, ...]:
         """The names of all numbers that the time depends on."""
-        parts = ["start", "inside", "step"] if self.per_node > 1 else ["start"]
-        parts += ["between", "hop"] if self.nodes > 1 else ["channel"] if self.channels else []
-        names = [name for part in parts for name in self.names(part)]
+        names = [name for names in self.names.values() for name in names]
         way = f"system way {self.kind} {self.algo}"
         return *names, "scale nodes", way, "system rate", "system time"
 
-    @property
+    @cached_property
     def choice(self) -> str:
         """The class of runs for which the library chooses one algorithm."""
         size = next(name for most, name in _SIZES if self.nbytes <= most)
         ranks = f"{self.nodes} nodes, {self.network or self.links}"
         return f"{self.vendor}, {self.collective}, {ranks}, {size}"
 
-    @property
+    @cached_property
     def classes(self) -> tuple[str, ...]:
         """The classes that all need measurements for the band to be known."""
         where = next(name for most, name in _NODES if self.nodes <= most)
@@ -150,7 +154,7 @@ class Way:
         """Return the logarithm of the bus bandwidth in GB/s."""
 
         def of(part: str) -> float:
-            return math.exp(sum(numbers.get(name, 0.0) for name in self.names(part)))
+            return math.exp(sum(numbers.get(name, 0.0) for name in self.names.get(part, ())))
 
         way = f"system way {self.kind} {self.algo}"
         own = numbers.get("system rate", 0.0) + numbers.get(way, 0.0)
