@@ -148,7 +148,8 @@ def find_cuda() -> tuple[Path, Path]:
                 return header.parent, library.parent
     raise BusbarError(
         "no CUDA toolkit found in " + ", ".join(map(str, prefixes)),
-        hint="the site has NVIDIA GPUs: install or load it here, or set CUDA_HOME to its prefix",
+        hint="checks for its NVIDIA GPUs are compiled here, also if Slurm runs them: load the CUDA"
+        " module, or set CUDA_HOME to the prefix of the toolkit",
     )
 
 

@@ -36,9 +36,10 @@ def facts(site: Site) -> dict[str, Any]:
 _HEAD = """\
 # SPDX-License-Identifier: MIT
 # A system like {like}. docs/reference/site-yaml.md lists all keys.
+# Lines with CHECK differ between systems.
 # When all is right: busbar site lint {directory}; busbar check --site {directory}
 """
-_OF_ONE_SYSTEM = ("references", "proof", "hosts", "nodes_like", "gate")
+_OF_ONE_SYSTEM = ("references", "proof", "hosts", "nodes_like", "gate", "tuning")
 """Keys that a new system does not share with the one that it is like."""
 
 
@@ -55,6 +56,9 @@ def write_like(like: Site, name: str, parent: Path) -> Path:
         node.get("gpus", {}).pop("bus_ids", None)
     for partition in content["partitions"]:
         partition.pop("nodelist", None)
+        # By default, Slurm gives a job its nodes alone.
+        if "--exclusive" in partition.get("access", ()):
+            partition["access"].remove("--exclusive")
     text = _HEAD.format(like=like.name, directory=directory)
     for key, value in content.items():
         nested = isinstance(value, dict | list)
@@ -67,7 +71,7 @@ def write_like(like: Site, name: str, parent: Path) -> Path:
         )
         part = f"{key}:\n{indent(part, '  ')}" if nested else part
         text += "\n" + indent(f"{comments[key]}\n" if key in comments else "", "# ") + part
-    return _write(text, directory)
+    return _write(re.sub(comments["check"], r"\g<0>  # CHECK", text), directory)
 
 
 def write(site: Site, directory: Path) -> Path:

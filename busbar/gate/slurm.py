@@ -112,12 +112,12 @@ def name_reason(node: str, reason: str) -> tuple[str, bool]:
     """
     state, problem = state_of(node)
     if state is None:
-        return f"cannot explain why {node} is drained: {problem}", False
+        return f"Slurm does not answer: {problem}", False
     if not state.is_drained or state.reason.lower() not in _HOOK_REASONS:
         return f"{node} was drained by a hook of the gate, and is not any more", True
     problem = _update(node, f"Reason={reason}")
     if problem:
-        return f"cannot explain why {node} is drained: {problem}", False
+        return f"cannot replace the reason of {node}: {problem}", False
     return f"{node} was drained by a hook of the gate; its reason is now that of the gate", True
 
 

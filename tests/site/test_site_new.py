@@ -25,11 +25,15 @@ def test_a_site_like_another_is_clean(like: str, tmp_path: Path, busbar: Command
     assert lint(directory) == []
     site, model = sites.load(directory), sites.load(like)
     assert (site.name, site.proof, site.references) == ("mine", "none", ())
-    assert site.partitions == model.partitions
+    assert [p.node_type for p in site.partitions] == [p.node_type for p in model.partitions]
+    assert not site.tuning
     assert site.node.nics == model.node.nics
     assert (directory / "reframe.py").read_text() == REFRAME_FILE
     text = file.read_text()
     assert "# Where checks run. `access` has the options of the scheduler" in text
+    edited = [line for line in text.splitlines() if line.endswith("  # CHECK")]
+    assert all(any(f"{key}: " in line for line in edited) for key in ("scheduler", "name"))
+    assert "--exclusive" not in "".join(edited)
 
 
 @cases(
