@@ -18,11 +18,12 @@ struct Batch {
     char kind;
     char *memory;
     std::size_t bytes, messages, shift;
+    std::size_t room = bytes;  // for each message, which may be shorter
 
     // For any shift below 64.
-    static std::size_t stride(std::size_t bytes) { return (2 * guard + bytes + 127) / 64 * 64; }
-    std::size_t span() const { return messages * stride(bytes); }
-    char *message(std::size_t i) const { return memory + i * stride(bytes) + guard + shift; }
+    static std::size_t stride(std::size_t room) { return (2 * guard + room + 127) / 64 * 64; }
+    std::size_t span() const { return messages * stride(room); }
+    char *message(std::size_t i) const { return memory + i * stride(room) + guard + shift; }
 };
 
 class BufferSet {
@@ -127,7 +128,7 @@ class BufferSet {
     // The room around a message must be as `clear` left it.
     std::size_t verify_around(const Batch &batch, std::size_t i) {
         const char *message = batch.message(i);
-        return verify_clear(batch.kind, message - Batch::guard, Batch::guard) + verify_clear(batch.kind, message + batch.bytes, Batch::guard);
+        return verify_clear(batch.kind, message - Batch::guard, Batch::guard) + verify_clear(batch.kind, message + batch.bytes, batch.room - batch.bytes + Batch::guard);
     }
 
     // The bytes that are not as `clear` left them.
@@ -159,17 +160,25 @@ class BufferSet {
         return wrong;
     }
 
-    // `words` words, each the sum of the same word of every rank's payload.
-    template <typename SeedOf>
-    std::size_t verify_sum(const char *from, std::size_t words, int ranks, SeedOf seed_of) {
+    // Loads `words` words, word i with what `word_of(i)` returns; `verify_words` compares with it.
+    template <typename WordOf>
+    void load_words(char *to, std::size_t words, WordOf word_of) {
+        for (std::size_t i = 0; i < words; ++i) {
+            const std::uint64_t word = word_of(i);
+            const std::size_t at = i % (staging / 8);
+            std::memcpy(&shadow_[at * 8], &word, 8);
+            if (i + 1 == words || at + 1 == staging / 8) device::copy(to + (i - at) * 8, shadow_, (at + 1) * 8);
+        }
+    }
+
+    template <typename WordOf>
+    std::size_t verify_words(const char *from, std::size_t words, WordOf word_of) {
         std::size_t wrong = 0;
         for (std::size_t i = 0; i < words; ++i) {
             const std::size_t at = i % (staging / 8);
             if (at == 0) device::copy(shadow_, from + i * 8, std::min(staging, (words - i) * 8));
-            std::uint64_t expected = 0, got = 0;
-            for (int rank = 0; rank < ranks; ++rank) expected += payload_word(keyed(seed_of(rank)), i);
-            std::memcpy(&got, &shadow_[at * 8], 8);
-            if (got != expected) wrong += 8;
+            const std::uint64_t expected = word_of(i);
+            if (std::memcmp(&expected, &shadow_[at * 8], 8) != 0) wrong += 8;
         }
         return count(wrong);
     }

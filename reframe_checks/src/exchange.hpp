@@ -9,7 +9,17 @@
 
 #include "buffers.hpp"
 
-constexpr int tag_data = 1, tag_control = 2;
+constexpr int tag_data = 1, tag_control = 2, tag_other = 3;
+
+// A communicator of all ranks, made once: MPI must keep its messages apart from those of MPI_COMM_WORLD.
+inline MPI_Comm twin_of_world() {
+    static const MPI_Comm twin = [] {
+        MPI_Comm made;
+        MPI_Comm_dup(MPI_COMM_WORLD, &made);
+        return made;
+    }();
+    return twin;
+}
 
 // The payload that `rank` sends to others.
 inline std::uint64_t stream_seed(int rank) { return (1 << 20) + static_cast<std::uint64_t>(rank); }
@@ -91,40 +101,43 @@ class Exchange {
     }
 
     // The bytes by which the status of a receive differs from what the peer sent.
-    std::size_t status_wrong(const MPI_Status &status, std::size_t bytes) const {
+    std::size_t status_wrong(const MPI_Status &status, std::size_t bytes, int tag = tag_data) const {
         int count = 0;
         MPI_Get_count(&status, MPI_BYTE, &count);
         const auto got = static_cast<std::size_t>(std::max(count, 0));
-        if (status.MPI_SOURCE != peer_ || status.MPI_TAG != tag_data) return bytes;
+        if (status.MPI_SOURCE != peer_ || status.MPI_TAG != tag) return bytes;
         return got > bytes ? got - bytes : bytes - got;
     }
 
     // Passes `messages` messages, several in flight, into memory that was cleared, and compares each whole and the room around
-    // it. Each has a payload of its own, and what it was sent from is overwritten as soon as MPI says that it is sent; one batch
-    // in four is compared there instead, as MPI may not change what it sends. Returns the bytes that are wrong, at both ranks.
-    // The sender's buffer does not hold what `load_all` put there any more.
-    std::size_t verified(Buffers kinds, std::size_t bytes, int messages) {
+    // it; all but half of the large ones once more after a later message, as nothing may change any more. Each has a payload of
+    // its own, and what it was sent from is overwritten as soon as MPI says that it is sent; one batch in four is compared there
+    // instead, as MPI may not change what it sends. If they are `varied`, one batch in eight has shorter messages, in the same
+    // room. Returns the bytes that are wrong, at both ranks. The sender's buffer does not hold what `load_all` put there any
+    // more.
+    std::size_t verified(Buffers kinds, std::size_t bytes, int messages, bool varied = false) {
         const char kind = sender_ ? kinds.send : kinds.receive;
-        Batch batch{kind, sender_ ? buffers_.send(kind) : buffers_.receive(kind), bytes, 0, 0};
+        Batch batch{kind, sender_ ? buffers_.send(kind) : buffers_.receive(kind), bytes, 0, 0, bytes};
         const auto most = std::clamp(buffers_.bytes() / Batch::stride(bytes), std::size_t{1}, static_cast<std::size_t>(window_));
         std::size_t wrong = 0;
         for (auto left = static_cast<std::size_t>(messages); left > 0; left -= batch.messages) {
-            const std::uint64_t first = sequence_;
             // Both ranks throw the same dice. Lengths without a period: a fault at every n-th message must not always hit the
             // same place of a window.
             const std::uint64_t thrown = dice();
             batch.messages = std::min(left, most - thrown % ((most + 1) / 2));
             batch.shift = thrown >> 16 & 63;
-            sequence_ += batch.messages;
-            const auto seed = [&](std::size_t i) { return stream_seed(from_) << 40 | (first + i); };
-            if (sender_)
-                buffers_.load_each(batch, seed);
-            else
-                BufferSet::clear(kind, batch.memory, batch.span());
-            const bool keeps = (thrown >> 40) % 4 == 0;
-            const std::vector<MPI_Status> statuses = transfer(batch, static_cast<Way>((thrown >> 32) % 3), keeps);
-            for (std::size_t i = 0; i < batch.messages && !sender_; ++i) wrong += buffers_.count(status_wrong(statuses[i], bytes));
-            if (!sender_ || keeps) wrong += buffers_.verify_batch(batch, seed);
+            const auto way = static_cast<Way>((thrown >> 32) % 3);
+            batch.bytes = varied && (thrown >> 42) % 8 == 0 ? bytes - (thrown >> 45) % (bytes / 2 + 1) : bytes;
+            Transfer transfer{batch, way, (thrown >> 40) % 4 == 0, batch.span() < large || thrown >> 61 & 1,
+                              way != Way::blocking && thrown >> 62 & 1};
+            make(transfer);
+            wrong += pass(transfer);
+            if (way == Way::persistent && left >= 2 * batch.messages) {  // once more, by the same requests
+                left -= batch.messages;
+                wrong += pass(transfer);
+            }
+            for (auto &request : transfer.requests)
+                if (way == Way::persistent) MPI_Request_free(&request);
         }
         const std::size_t received = settle(wrong);
         return received + agree(wrong);
@@ -133,33 +146,89 @@ class Exchange {
   private:
     enum class Way { nonblocking, blocking, persistent };  // MPI has code of its own for each
 
-    // Sends or receives the messages of a batch in order; the sender overwrites them then, unless it `keeps` them.
-    std::vector<MPI_Status> transfer(const Batch &batch, Way way, bool keeps) {
-        const int messages = static_cast<int>(batch.messages), count = static_cast<int>(batch.bytes);
-        std::vector<MPI_Request> requests(batch.messages);
-        std::vector<MPI_Status> statuses(batch.messages);
-        for (std::size_t i = 0; i < batch.messages; ++i) {
-            char *message = batch.message(i);
-            if (way == Way::blocking && sender_) {
-                MPI_Send(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD);
-                if (!keeps) BufferSet::clear(batch.kind, message, batch.bytes);
-            } else if (way == Way::blocking) {
-                MPI_Recv(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &statuses[i]);
-            } else if (sender_) {
-                const auto start = way == Way::persistent ? MPI_Send_init : MPI_Isend;
-                start(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &requests[i]);
-            } else {
-                const auto start = way == Way::persistent ? MPI_Recv_init : MPI_Irecv;
-                start(message, count, MPI_BYTE, peer_, tag_data, MPI_COMM_WORLD, &requests[i]);
-            }
+    // A batch on its way.
+    struct Transfer {
+        Batch batch;
+        Way way;
+        bool keeps;  // the sender does not overwrite what it has sent
+        bool twice;  // the receiver compares it twice
+        bool turned;  // the receiver looks for the lanes in another order, before anything is sent
+        std::vector<MPI_Request> requests = std::vector<MPI_Request>(batch.messages);
+        std::vector<MPI_Status> statuses = std::vector<MPI_Status>(batch.messages);
+    };
+
+    static constexpr std::size_t large = 1 << 20;
+
+    // Messages take turns on four lanes, of which MPI must keep each apart: two tags in two communicators.
+    static constexpr std::size_t lanes = 4;
+    static int tag_of(std::size_t i) { return i & 1 ? tag_other : tag_data; }
+    static MPI_Comm comm_of(std::size_t i) { return i & 2 ? twin_of_world() : MPI_COMM_WORLD; }
+
+    // Persistent requests, which can be started more than once.
+    void make(Transfer &transfer) {
+        const Batch &batch = transfer.batch;
+        const int count = static_cast<int>(sender_ ? batch.bytes : batch.room);
+        for (std::size_t i = 0; i < batch.messages && transfer.way == Way::persistent; ++i)
+            if (sender_)
+                MPI_Send_init(batch.message(i), count, MPI_BYTE, peer_, tag_of(i), comm_of(i), &transfer.requests[i]);
+            else
+                MPI_Recv_init(batch.message(i), count, MPI_BYTE, peer_, tag_of(i), comm_of(i), &transfer.requests[i]);
+    }
+
+    // Loads the messages of a batch, passes and compares them; returns the bytes that are wrong.
+    std::size_t pass(Transfer &transfer) {
+        const Batch &batch = transfer.batch;
+        const std::uint64_t first = sequence_;
+        sequence_ += batch.messages;
+        const auto seed = [&](std::size_t i) { return stream_seed(from_) << 40 | (first + i); };
+        if (sender_)
+            buffers_.load_each(batch, seed);
+        else
+            BufferSet::clear(batch.kind, batch.memory, batch.span());
+        run(transfer);
+        if (sender_) {
+            say(first);
+            return transfer.keeps ? buffers_.verify_batch(batch, seed) : 0;
         }
-        if (way == Way::blocking) return statuses;
-        if (way == Way::persistent) MPI_Startall(messages, requests.data());
-        MPI_Waitall(messages, requests.data(), statuses.data());
-        if (sender_ && !keeps) BufferSet::clear(batch.kind, batch.memory, batch.span());
-        for (auto &request : requests)
-            if (way == Way::persistent) MPI_Request_free(&request);
-        return statuses;
+        std::size_t wrong = buffers_.verify_batch(batch, seed);
+        for (std::size_t i = 0; i < batch.messages; ++i) wrong += buffers_.count(status_wrong(transfer.statuses[i], batch.bytes, tag_of(i)));
+        hear();
+        return wrong == 0 && transfer.twice ? buffers_.verify_batch(batch, seed) : wrong;
+    }
+
+    // Sends the messages of a batch in order, or receives them; the sender overwrites them then, unless it keeps them.
+    void run(Transfer &transfer) {
+        const Batch &batch = transfer.batch;
+        const int count = static_cast<int>(sender_ ? batch.bytes : batch.room);
+        if (transfer.way == Way::blocking) {
+            for (std::size_t i = 0; i < batch.messages; ++i) {
+                char *message = batch.message(i);
+                if (!sender_) {
+                    MPI_Recv(message, count, MPI_BYTE, peer_, tag_of(i), comm_of(i), &transfer.statuses[i]);
+                    continue;
+                }
+                MPI_Send(message, count, MPI_BYTE, peer_, tag_of(i), comm_of(i));
+                if (!transfer.keeps) BufferSet::clear(batch.kind, message, batch.bytes);
+            }
+            return;
+        }
+        // Early messages are taken in the order in which they were sent: libfabric's provider udp;ofi_rxd, which MPICH 3.4.3
+        // takes without a network, crashes or waits without end if one of several packets is taken before another.
+        const bool turns = transfer.turned && !sender_;
+        if (transfer.turned && sender_) hear();
+        for (std::size_t lane = turns ? lanes : 1; lane-- > 0;)
+            for (std::size_t i = lane; i < batch.messages; i += turns ? lanes : 1) {
+                MPI_Request *request = &transfer.requests[i];
+                if (transfer.way == Way::persistent)
+                    MPI_Start(request);
+                else if (sender_)
+                    MPI_Isend(batch.message(i), count, MPI_BYTE, peer_, tag_of(i), comm_of(i), request);
+                else
+                    MPI_Irecv(batch.message(i), count, MPI_BYTE, peer_, tag_of(i), comm_of(i), request);
+            }
+        if (turns) say(sequence_);
+        MPI_Waitall(static_cast<int>(batch.messages), transfer.requests.data(), transfer.statuses.data());
+        if (sender_ && !transfer.keeps) BufferSet::clear(batch.kind, batch.memory, batch.span());
     }
 
     struct Control {

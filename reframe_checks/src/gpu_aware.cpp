@@ -76,6 +76,7 @@ class Program {
         announce();
         place();
         agree_on_key();
+        twin_of_world();  // made by all ranks together
         allocate();
         if (!options_.check_sizes.empty()) check_pairs();
         if (!options_.collectives.empty()) check_collectives();
@@ -275,7 +276,7 @@ class Program {
                     int messages = 0;
                     do {
                         const int more = std::min(messages_to_check() - messages, std::max(messages, 1));
-                        wrong += exchange.verified(buffers, bytes, more);
+                        wrong += exchange.verified(buffers, bytes, more, true);
                         messages += more;
                     } while (messages < messages_to_check() && exchange.agree(now() - start < longest ? 1 : 0));
                     if (exchange.sender()) continue;

@@ -140,7 +140,7 @@ replayed() {
 
 matrix=("--sizes=1M,16M" --latency-sizes=8)
 checks=("--check=1,8,257,4099,65543,1M")
-payload=FAULT_TAG=1  # tag_data of exchange.hpp
+payload=FAULT_TAG=13  # tag_data and tag_other of exchange.hpp
 
 if [[ $gpus != 1 ]]; then
     port=$((20000 + $$ % 20000))
@@ -162,10 +162,10 @@ fi
 start record memory none all right . "$work/memory" "$gpus" 256M
 start pair none matrix right DD -- --sizes=1M,4M,16M,64M,256M --latency-sizes=8
 start pair none kinds right DD,HD,DH,HH -- "${checks[@]}" --sizes=1M --latency-sizes=8
-for fault in flip half drop repeat swap shift source truncate past ahead early lost; do
+for fault in flip half drop repeat swap shift source truncate past ahead early lost late comm tag from count restart; do
     start pair $fault check caught DD,HD,DH,HH $payload FAULT_EVERY=7 -- "${checks[@]}"
 done
-for fault in flip half drop repeat swap truncate past early; do
+for fault in flip half drop repeat swap truncate past early late comm restart; do
     # A byte ahead of the timed messages is outside of the buffer: the process ends there.
     start pair $fault timed caught DD $payload FAULT_EVERY=97 -- "${matrix[@]}"
 done

@@ -25,8 +25,17 @@
 //                swap     two messages that are in flight together change places
 //                truncate as half, and the status says so
 //                sent     one bit flips before the message leaves
+//                late     one bit of what has arrived flips at a later call
+//                comm     messages of two communicators are not kept apart
+//                tag      nor those of two tags
+//                from     the status of a receive names another rank
+//                count    the status says one byte less
+//                restart  a persistent send that is started again sends what it sent first
+//                narrow   sums of doubles are rounded to float
+//                unseen   what a put has written is there only when its window is freed
 //   FAULT_EVERY  every n-th of the messages that the filters let through (97)
-//   FAULT_TAG    only messages with this tag (any)
+//   FAULT_TAG    only messages with one of these tags, a digit each (any)
+//   FAULT_UNALIGNED  only into memory whose address is no multiple of this (any)
 //   FAULT_LEAST, FAULT_MOST  only messages of this many bytes (0, any)
 //   FAULT_AFTER  only after so many of these messages (0)
 //   FAULT_RANK   only in this rank (-1: all)
@@ -61,6 +70,7 @@ struct persistent {
     long bytes;
     int tag, from;
     struct delayed send;
+    char *first;  // what it has sent first
 };
 
 struct receive {
@@ -75,6 +85,13 @@ static struct delayed delayed[MOST];
 static struct persistent persistent[MOST];
 static int waiting, waited;  // delayed sends, and those of which the program has seen the end
 static MPI_Request lost = MPI_REQUEST_NULL;
+static struct receive changing;  // a bit of it flips at the next call
+static struct put {
+    char *memory;
+    int count, to;
+    MPI_Aint place;
+} unseen[MOST];
+static int unseen_puts;
 static FILE *messages_file;
 static char *previous, *copies[MOST];
 static long previous_bytes = -1, messages, faults;
@@ -115,8 +132,9 @@ static int is_filtered_out(long bytes, int tag) {
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (getenv("FAULT_IN")) return 1;
-    const long wanted_rank = number("FAULT_RANK", -1), wanted_tag = number("FAULT_TAG", -1), most = number("FAULT_MOST", -1);
-    return bytes <= 0 || bytes < number("FAULT_LEAST", 0) || (most >= 0 && bytes > most) || (wanted_tag >= 0 && tag != wanted_tag) ||
+    const long wanted_rank = number("FAULT_RANK", -1), most = number("FAULT_MOST", -1);
+    const char *tags = getenv("FAULT_TAG");
+    return bytes <= 0 || bytes < number("FAULT_LEAST", 0) || (most >= 0 && bytes > most) || (tags && (tag > 9 || !strchr(tags, '0' + tag))) ||
            (wanted_rank >= 0 && rank != wanted_rank);
 }
 
@@ -164,12 +182,14 @@ static void catch_up(void) {
     waiting -= waited;
     waited = 0;
     int found;
+    if (changing.memory) flip(changing.memory, changing.bytes);
+    changing.memory = NULL;
     if (lost != MPI_REQUEST_NULL) PMPI_Test(&lost, &found, MPI_STATUS_IGNORE);
 }
 
 // One message has arrived in `memory`; `before` is what was there.
 static void arrived(char *memory, const char *before, long bytes, int tag, MPI_Status *status) {
-    if (is_filtered_out(bytes, tag)) return;
+    if (is_filtered_out(bytes, tag) || (getenv("FAULT_UNALIGNED") && (uintptr_t)memory % (uintptr_t)number("FAULT_UNALIGNED", 1) == 0)) return;
     if (fault_is("record") || fault_is("replay")) {
         if (!messages_file) messages_file = file_of_rank();
         char *host = malloc((size_t)bytes);
@@ -185,6 +205,8 @@ static void arrived(char *memory, const char *before, long bytes, int tag, MPI_S
     char *now = repeats ? copied(memory, bytes) : NULL;
     if (!fault_is("swap") && !fault_is("sent") && !fault_is("source") && !fault_is("early") && !fault_is("lost") && is_hit()) {
         if (fault_is("flip")) flip(memory, bytes);
+        if (fault_is("late")) changing = (struct receive){.memory = memory, .bytes = bytes};
+        if (fault_is("count") && status && ++faults) MPI_Status_set_elements(status, MPI_BYTE, (int)bytes - 1);
         if (fault_is("past")) write_around(memory + bytes, 64 - bytes % 64);
         if (fault_is("shift") && bytes > 8) {
             char *host = copied(memory, bytes);
@@ -231,6 +253,29 @@ static int size_of(MPI_Datatype type) {
     return size;
 }
 
+// Where messages of a communicator really go, and for which tag a receive really looks.
+static MPI_Comm comm_of(MPI_Comm comm, int tag) {
+    int same;
+    MPI_Comm_compare(comm, MPI_COMM_WORLD, &same);
+    if (!fault_is("comm") || same != MPI_CONGRUENT || is_filtered_out(1, tag)) return comm;
+    ++faults;
+    return MPI_COMM_WORLD;
+}
+
+static int tag_of(int tag) {
+    if (!fault_is("tag") || is_filtered_out(1, tag)) return tag;
+    ++faults;
+    return MPI_ANY_TAG;
+}
+
+// The program sees the tag that it asked for.
+static void disguise(MPI_Status *status, int tag) {
+    if (fault_is("tag")) status->MPI_TAG = tag;
+    if (!fault_is("from") || is_filtered_out(1, tag) || !is_hit()) return;
+    status->MPI_SOURCE += 1;
+    ++faults;
+}
+
 static int needs_before(void) { return fault_is("half") || fault_is("truncate") || fault_is("drop") || fault_is("gap"); }
 
 int MPI_Recv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Status *status) {
@@ -239,8 +284,9 @@ int MPI_Recv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_
     if (status == MPI_STATUS_IGNORE) status = &own;
     const long most = (long)count * size_of(type);
     char *before = needs_before() ? copied(memory, most) : NULL;
-    const int result = PMPI_Recv(memory, count, type, from, tag, comm, status);
+    const int result = PMPI_Recv(memory, count, type, from, tag_of(tag), comm_of(comm, tag), status);
     int got = 0;
+    disguise(status, tag);
     PMPI_Get_count(status, MPI_BYTE, &got);
     arrived(memory, before, got, tag, status);
     free(before);
@@ -274,20 +320,20 @@ static struct persistent *new_persistent(void) {
 int MPI_Irecv(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request) {
     const long bytes = (long)count * size_of(type);
     catch_up();
-    const int result = PMPI_Irecv(memory, count, type, from, tag, comm, request);
+    const int result = PMPI_Irecv(memory, count, type, from, tag_of(tag), comm_of(comm, tag), request);
     expect(*request, memory, bytes, tag, from);
     return result;
 }
 
 int MPI_Recv_init(void *memory, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm, MPI_Request *request) {
-    const int result = PMPI_Recv_init(memory, count, type, from, tag, comm, request);
-    *new_persistent() = (struct persistent){*request, memory, (long)count * size_of(type), tag, from, {0}};
+    const int result = PMPI_Recv_init(memory, count, type, from, tag_of(tag), comm_of(comm, tag), request);
+    *new_persistent() = (struct persistent){*request, memory, (long)count * size_of(type), tag, from, {0}, NULL};
     return result;
 }
 
 int MPI_Send_init(const void *memory, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm, MPI_Request *request) {
-    const int result = PMPI_Send_init(memory, count, type, to, tag, comm, request);
-    *new_persistent() = (struct persistent){*request, NULL, (long)count * size_of(type), tag, 0, {memory, count, to, tag, type, comm}};
+    const int result = PMPI_Send_init(memory, count, type, to, tag, comm_of(comm, tag), request);
+    *new_persistent() = (struct persistent){*request, NULL, (long)count * size_of(type), tag, 0, {memory, count, to, tag, type, comm}, NULL};
     return result;
 }
 
@@ -296,6 +342,12 @@ int MPI_Startall(int count, MPI_Request requests[]) {
     for (int i = 0; i < count; ++i) {
         struct persistent *it = persistent_of(requests[i]);
         if (it && it->memory) expect(requests[i], it->memory, it->bytes, it->tag, it->from);
+        if (it && !it->memory && fault_is("restart") && !is_filtered_out(it->bytes, it->tag) && !it->first) {
+            it->first = copied(it->send.memory, it->bytes);
+        } else if (it && !it->memory && fault_is("restart") && it->first) {
+            copy((char *)it->send.memory, it->first, it->bytes);
+            ++faults;
+        }
         if (it && !it->memory && fault_is("source") && !is_filtered_out(it->bytes, it->tag) && is_hit()) {
             send_and_spoil(&it->send, it->bytes);
         } else if (it && !it->memory && fault_is("early") && !is_filtered_out(it->bytes, it->tag) && is_hit()) {
@@ -308,9 +360,14 @@ int MPI_Startall(int count, MPI_Request requests[]) {
     return MPI_SUCCESS;
 }
 
+int MPI_Start(MPI_Request *request) { return MPI_Startall(1, request); }
+
 int MPI_Request_free(MPI_Request *request) {
     struct persistent *it = persistent_of(*request);
-    if (it) it->request = MPI_REQUEST_NULL;
+    if (it) {
+        free(it->first);
+        *it = (struct persistent){.request = MPI_REQUEST_NULL};
+    }
     return PMPI_Request_free(request);
 }
 
@@ -338,17 +395,18 @@ int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
     MPI_Status *filled = statuses == MPI_STATUSES_IGNORE ? own : statuses;
     catch_up();
     MPI_Request left_out = MPI_REQUEST_NULL;
-    if (fault_is("lost") && lost == MPI_REQUEST_NULL && count > 0 && done[count - 1] && !persistent_of(requests[count - 1]) && !is_filtered_out(done[count - 1]->bytes, done[count - 1]->tag) && is_hit()) {
-        left_out = requests[count - 1];
-        requests[count - 1] = MPI_REQUEST_NULL;
+    const int out = count > 0 ? (int)(faults % count) : 0;  // the one that is not waited for
+    if (fault_is("lost") && lost == MPI_REQUEST_NULL && count > 1 && done[out] && !persistent_of(requests[out]) && !is_filtered_out(done[out]->bytes, done[out]->tag) && is_hit()) {
+        left_out = requests[out];
+        requests[out] = MPI_REQUEST_NULL;
         ++faults;
     }
     const int result = PMPI_Waitall(count, requests, filled);
     if (left_out != MPI_REQUEST_NULL) {  // the status says that all is well
-        filled[count - 1] = filled[0];
-        MPI_Status_set_elements(&filled[count - 1], MPI_BYTE, (int)done[count - 1]->bytes);
-        filled[count - 1].MPI_SOURCE = done[count - 1]->from;
-        filled[count - 1].MPI_TAG = done[count - 1]->tag;
+        filled[out] = filled[(out + 1) % count];
+        MPI_Status_set_elements(&filled[out], MPI_BYTE, (int)done[out]->bytes);
+        filled[out].MPI_SOURCE = done[out]->from;
+        filled[out].MPI_TAG = done[out]->tag;
         lost = left_out;
     }
     waited = waiting;
@@ -356,7 +414,10 @@ int MPI_Waitall(int count, MPI_Request requests[], MPI_Status statuses[]) {
     int armed = 0;
     for (int i = 0; i < count; ++i) {
         if (!done[i]) continue;
-        arrived(done[i]->memory, done[i]->before, done[i]->bytes, done[i]->tag, &filled[i]);
+        int got = 0;
+        PMPI_Get_count(&filled[i], MPI_BYTE, &got);
+        disguise(&filled[i], done[i]->tag);
+        arrived(done[i]->memory, done[i]->before, got, done[i]->tag, &filled[i]);
         if (fault_is("swap") && !is_filtered_out(done[i]->bytes, done[i]->tag)) {
             armed |= is_hit();
             if (armed && last && last->bytes == done[i]->bytes && last->memory != done[i]->memory) {
@@ -425,7 +486,7 @@ int MPI_Send(const void *memory, int count, MPI_Datatype type, int to, int tag, 
     const long bytes = (long)count * size_of(type);
     catch_up();
     const int is_spoiled = (fault_is("sent") || fault_is("source") || fault_is("early")) && !is_filtered_out(bytes, tag) && is_hit();
-    if (!is_spoiled) return PMPI_Send(memory, count, type, to, tag, comm);
+    if (!is_spoiled) return PMPI_Send(memory, count, type, to, tag, comm_of(comm, tag));
     if (fault_is("source")) {
         send_and_spoil(&(struct delayed){memory, count, to, tag, type, comm}, bytes);
         return MPI_SUCCESS;
@@ -448,7 +509,7 @@ int MPI_Isend(const void *memory, int count, MPI_Datatype type, int to, int tag,
     const long bytes = (long)count * size_of(type);
     catch_up();
     const int is_spoiled = (fault_is("sent") || fault_is("source") || fault_is("early")) && !is_filtered_out(bytes, tag) && is_hit();
-    if (!is_spoiled) return PMPI_Isend(memory, count, type, to, tag, comm, request);
+    if (!is_spoiled) return PMPI_Isend(memory, count, type, to, tag, comm_of(comm, tag), request);
     if (fault_is("source")) {
         send_and_spoil(&(struct delayed){memory, count, to, tag, type, comm}, bytes);
         return PMPI_Ibarrier(MPI_COMM_SELF, request);  // one that is complete
@@ -474,7 +535,7 @@ static int is_chosen(const char *operation) {
 
 // `bytes` of result in blocks of `block`.
 static int spoil(const char *operation, void *memory, long bytes, long block, int result) {
-    if (bytes < 8 || fault_is("root") || fault_is("type") || fault_is("op") || fault_is("source")) return result;
+    if (bytes < 8 || fault_is("root") || fault_is("type") || fault_is("op") || fault_is("source") || fault_is("narrow")) return result;
     const int repeats = fault_is("repeat");
     char *now = repeats ? copied(memory, bytes) : NULL;
     const int hit = is_chosen(operation);
@@ -489,6 +550,7 @@ static int spoil(const char *operation, void *memory, long bytes, long block, in
     }
     if (!hit) return result;
     if (fault_is("flip")) flip(memory, bytes);
+    if (fault_is("late")) changing = (struct receive){.memory = memory, .bytes = bytes};
     if (fault_is("half") || fault_is("drop")) {  // the program has cleared it
         const long begin = fault_is("half") ? bytes / 2 : 0;
         char *cleared = malloc((size_t)bytes);
@@ -534,6 +596,17 @@ static MPI_Op op_of(const char *operation, MPI_Op op) {
     if (!fault_is("op") || !is_chosen(operation)) return op;
     ++faults;
     return MPI_MAX;
+}
+
+// The sums of doubles, made in float.
+static int rounded(const char *operation, void *in, MPI_Datatype type, int count, int result) {
+    if (!fault_is("narrow") || type != MPI_DOUBLE || !is_chosen(operation)) return result;
+    double *sums = (double *)copied(in, 8L * count);
+    for (int i = 0; i < count; ++i) sums[i] = (float)sums[i];
+    copy(in, sums, 8L * count);
+    free(sums);
+    ++faults;
+    return result;
 }
 
 // One bit of what a rank has sent changes.
@@ -605,7 +678,7 @@ int MPI_Allreduce(const void *out, void *in, int count, MPI_Datatype type, MPI_O
     catch_up();
     if (count == 1) return PMPI_Allreduce(out, in, count, type, op, comm);
     MPI_Datatype used = type_of("MPI_Allreduce", type, &count);
-    return spoil("MPI_Allreduce", in, bytes, bytes / 2, keep("MPI_Allreduce", out, bytes, PMPI_Allreduce(out, in, count, used, op_of("MPI_Allreduce", op), comm)));
+    return rounded("MPI_Allreduce", in, type, count, spoil("MPI_Allreduce", in, bytes, bytes / 2, keep("MPI_Allreduce", out, bytes, PMPI_Allreduce(out, in, count, used, op_of("MPI_Allreduce", op), comm))));
 }
 
 int MPI_Reduce(const void *out, void *in, int count, MPI_Datatype type, MPI_Op op, int root, MPI_Comm comm) {
@@ -615,19 +688,24 @@ int MPI_Reduce(const void *out, void *in, int count, MPI_Datatype type, MPI_Op o
     const int other = root_of("MPI_Reduce", root, comm);
     if (other != root && out == MPI_IN_PLACE) out = in;
     const int result = keep("MPI_Reduce", out, bytes, PMPI_Reduce(out, in, count, used, op_of("MPI_Reduce", op), other, comm));
-    return is_root(root, comm) ? spoil("MPI_Reduce", in, bytes, bytes / 2, result) : result;
+    return is_root(root, comm) ? rounded("MPI_Reduce", in, type, count, spoil("MPI_Reduce", in, bytes, bytes / 2, result)) : result;
 }
 
 int MPI_Reduce_scatter_block(const void *out, void *in, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
     const long bytes = BYTES(count, type);
     catch_up();
     MPI_Datatype used = type_of("MPI_Reduce_scatter_block", type, &count);
-    return spoil("MPI_Reduce_scatter_block", in, bytes, bytes / 2, keep("MPI_Reduce_scatter_block", out, bytes, PMPI_Reduce_scatter_block(out, in, count, used, op_of("MPI_Reduce_scatter_block", op), comm)));
+    return rounded("MPI_Reduce_scatter_block", in, type, count, spoil("MPI_Reduce_scatter_block", in, bytes, bytes / 2, keep("MPI_Reduce_scatter_block", out, bytes, PMPI_Reduce_scatter_block(out, in, count, used, op_of("MPI_Reduce_scatter_block", op), comm))));
 }
 
 int MPI_Put(const void *out, int count, MPI_Datatype type, int to, MPI_Aint place, int there, MPI_Datatype kind, MPI_Win window) {
     if (!is_chosen("MPI_Put") || BYTES(count, type) < 8) return PMPI_Put(out, count, type, to, place, there, kind, window);
     if (fault_is("drop")) {
+        ++faults;
+        return MPI_SUCCESS;
+    }
+    if (fault_is("unseen")) {
+        unseen[unseen_puts++ % MOST] = (struct put){copied(out, BYTES(count, type)), count, to, place};
         ++faults;
         return MPI_SUCCESS;
     }
@@ -642,6 +720,19 @@ int MPI_Get(void *in, int count, MPI_Datatype type, int from, MPI_Aint place, in
     if (fault_is("drop")) return MPI_SUCCESS;
     // One byte less arrives.
     return PMPI_Get(in, count - 1, type, from, place, there - 1, kind, window);
+}
+
+int MPI_Barrier(MPI_Comm comm) {
+    catch_up();
+    return PMPI_Barrier(comm);
+}
+
+int MPI_Win_free(MPI_Win *window) {
+    if (fault_is("unseen")) PMPI_Win_fence(0, *window);
+    for (int i = 0; i < unseen_puts; ++i) PMPI_Put(unseen[i].memory, unseen[i].count, MPI_BYTE, unseen[i].to, unseen[i].place, unseen[i].count, MPI_BYTE, *window);
+    unseen_puts = 0;
+    if (fault_is("unseen")) PMPI_Win_fence(0, *window);
+    return PMPI_Win_free(window);
 }
 
 // A clock at half its speed: all rates are doubled.

@@ -30,20 +30,20 @@ pytestmark = pytest.mark.run
 
 BIN = Path(sys.executable).parent
 FAULTS = ("flip", "half", "drop", "repeat", "swap", "truncate", "past", "ahead", "early")
-RESULTS = ("flip", "past", "ahead", "half", "drop", "repeat", "blocks")
-ROOTED, SUMS = (*RESULTS, "root"), (*RESULTS, "type", "op", "source")
+RESULTS = ("flip", "past", "ahead", "half", "drop", "repeat", "blocks", "late")
+ROOTED, SUMS = (*RESULTS, "root"), (*RESULTS, "type", "op", "source", "narrow")
 FAULTS_IN = {
     "bcast": ROOTED,
     "gather": (*ROOTED, "source"),
     "scatter": ROOTED,
-    "reduce": (*ROOTED, "type", "op", "source"),
+    "reduce": (*ROOTED, "type", "op", "source", "narrow"),
     "allreduce": SUMS,
     "reduce_scatter_block": SUMS,
     "allgather": (*RESULTS, "source"),
     "allgatherv": RESULTS,
     "alltoall": (*RESULTS, "source"),
     "alltoallv": RESULTS,
-    "put": ("flip", "drop"),
+    "put": ("flip", "drop", "unseen"),
     "get": ("flip", "drop"),
 }
 """The faults of each collective."""
@@ -52,7 +52,7 @@ CHECK = "1,8,257,4099,65543,1M"
 ALL = bool(os.environ.get("BUSBAR_ALL_ATTACKS"))
 """Five minutes more; CONTRIBUTING.md says when."""
 RATES = (50, 97, 200, 500) if ALL else (97,)
-PAYLOAD = {"FAULT_TAG": "1"}  # tag_data of exchange.hpp
+PAYLOAD = {"FAULT_TAG": "13"}  # tag_data and tag_other of exchange.hpp
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,13 @@ PAYLOAD_ATTACKS = (
     Attack("flip", 200, more={"FAULT_AFTER": "3000"}),
     Attack("flip", 97, more={"FAULT_AT": "0"}),
     Attack("flip", 97, more={"FAULT_AT": "100"}),
+    Attack("flip", 7, sizes="", check=CHECK, more={"FAULT_UNALIGNED": "64"}),
+    Attack("flip", 1, sizes="", check=CHECK, more={"FAULT_LEAST": "2500", "FAULT_MOST": "3900"}),
+    *(Attack(fault, 7) for fault in ("late", "restart", "count", "comm", "tag")),
+    *(
+        Attack(fault, 7, sizes="", check=CHECK)
+        for fault in ("late", "restart", "count", "comm", "tag", "from")
+    ),
 )
 # Any message may be hit, or only those by which two ranks agree.
 ATTACKS = (

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.run
 
 FAULTS = (
     *("flip", "half", "drop", "repeat", "swap", "shift", "gap", "words", "past", "ahead", "early"),
-    *("lost", "sent", "source", "clock"),
+    *("lost", "sent", "source", "clock", "late"),
 )
 
 

@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="a4eac31a86e7e4dce7044a466c53cf5a4575df9802935cce00ae005534f647b1",
+        sha256="407eb493eca6b977789b48ecd9d9ef8cb50d231ffbcb385a25ea3cbceeb48203",
         expand=False,
     )
 
