@@ -3,20 +3,133 @@
 
 from __future__ import annotations
 
+import argparse
+import re
+import sys
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent
 
+from busbar import cli, commands
 from busbar import site as sites
 from busbar.expect.topology import domain_nodes
 from busbar.explain.catalog import CAUSES, NOTES
 from busbar.explain.page import page
 from busbar.gate.site import CHECKS
+from busbar.parse.tables import load_yaml
 from busbar.site.family import Family, LinkClasses
 from busbar.site.model import Site
+from busbar.site.stacks import shared
+from busbar.site.systems import BASE
+from ci.sbom import ROOT, licence, parts
 
-from .markdown import plain, table
+from .markdown import plain, quoted, table
 from .schemas import schema_of, schema_tables
 
+
+# ---- The page of the command line
+def cli_page() -> Iterator[str]:
+    """Every command with its options."""
+    parser = cli.build_parser(commands.SUMMARIES)
+    yield from (f"{parser.epilog}", "")
+    yield from _commands(parser)
+
+
+def _commands(parser: argparse.ArgumentParser) -> Iterator[str]:
+    rows, below = [], []
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            below = list(action.choices.values())
+            continue
+        if action.help == argparse.SUPPRESS:
+            continue
+        words = action.option_strings or [action.metavar or action.dest]
+        value = ""
+        if action.nargs != 0 and action.option_strings:
+            choices = "{" + ",".join(map(str, action.choices)) + "}" if action.choices else ""
+            value = f" {action.metavar or choices or action.dest.upper()}"
+        text = (action.help or "") % {**vars(action), "prog": parser.prog}
+        rows.append((quoted(f"{word}{value}" for word in words), plain(text)))
+    yield from table(("option", "meaning"), rows)
+    for child in below:
+        yield from (f"## `{child.prog}`", "")
+        for part in (child.description or "").split("\n\n"):
+            example = f"```\n{dedent(part)}\n```" if part.startswith(" ") else plain(part)
+            yield from (example, "")
+        yield from _commands(child)
+
+
+# ---- The page of the environment variables
+VARIABLES = ROOT / "busbar/variables.yaml"
+PRODUCT = ("busbar", "reframe_checks")
+READ = re.compile(
+    r"""os\.environ(?:\[|\.(?:get|setdefault)\()\s*"(\w+)"|"(\w+)" (?:not )?in os\.environ\b"""
+)
+
+
+def environment_page() -> list[str]:
+    """Every variable that the code reads, with its entry in variables.yaml."""
+    meanings = load_yaml(VARIABLES)
+    code = _code(*PRODUCT, "containers", "ci", "site", ".ci", "tests", "Makefile")
+    read = {name for names in READ.findall(_code(*PRODUCT)) for name in names if name}
+    read |= set(re.findall(r"\bBUSBAR_[A-Z_]*[A-Z]\b", code))
+    if unknown := read - {name for group in meanings.values() for name in group}:
+        sys.exit(f"describe in busbar/variables.yaml: {', '.join(sorted(unknown))}")
+    words = set(re.findall(r"\w+", code))
+    lines: list[str] = []
+    for title, group in meanings.items():
+        if unused := group.keys() - words:
+            sys.exit(f"busbar/variables.yaml: nothing reads {', '.join(sorted(unused))}")
+        lines += [f"## {title}", ""]
+        rows = ((f"`{name}`", plain(text)) for name, text in group.items())
+        lines += table(("variable", "meaning"), rows)
+    return lines
+
+
+def _code(*parts: str) -> str:
+    # The programs in src/ read what launchers set for each rank.
+    foreign = ("tests/data", "tests/docs", "ci/docs", "reframe_checks/src")
+    files = (path for part in parts for path in (ROOT / part, *(ROOT / part).rglob("*")))
+    return "\n".join(
+        path.read_text(encoding="utf-8", errors="ignore")
+        for path in files
+        if path.is_file() and path.suffix != ".pyc"
+        if not path.relative_to(ROOT).as_posix().startswith(foreign)
+    )
+
+
+# ---- The page of licences, from the locks and `locks/licenses.list`
+LOCKS = {
+    "Wheels of Busbar": "requirements.lock",
+    "Wheels of development": "locks/dev.txt",
+    "Wheels of images": "locks/[uc]*.txt",
+    "Packages of Spack": "site/_stacks/**/spack.lock",
+}
+
+
+def locks(pattern: str) -> list[Path]:
+    """Return the locks of a pattern, without those that are derived for other systems."""
+    found = [(path, shared(path.parent)) for path in sorted(ROOT.glob(pattern))]
+    return [path for path, own in found if own is None or own.system == BASE]
+
+
+def licenses_page() -> list[str]:
+    """One row for each package and version, in the first section that has it."""
+    lines, seen = list[str](), set()
+    for title, pattern in LOCKS.items():
+        found = {
+            (f"`{each.name}`", each.version, licence(each)[0])
+            for path in locks(pattern)
+            for each in parts(path)
+        }
+        rows = sorted(found - seen)
+        seen |= found
+        lines += [f"## {title}", "", *table(("package", "version", "licence"), rows)]
+    return lines
+
+
+# ----
 _KEYS = {
     "site/NAME/site.yaml": Site,
     "site/_families/FAMILY.yaml": Family,

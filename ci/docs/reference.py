@@ -12,24 +12,21 @@ import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from . import pages
 from .checks import checks_page
-from .cli import cli_page
 from .documents import documents, json_page
-from .environment import environment_page
-from .licenses import licenses_page
-from .pages import causes_page, gate_page, keys_page, sites_page
 from .pictures import PICTURES, picture
 
 PAGES: dict[str, Callable[[], Iterable[str]]] = {
-    "causes.md": causes_page,
+    "causes.md": pages.causes_page,
     "checks.md": checks_page,
-    "cli.md": cli_page,
-    "environment.md": environment_page,
-    "gate.md": gate_page,
+    "cli.md": pages.cli_page,
+    "environment.md": pages.environment_page,
+    "gate.md": pages.gate_page,
     "json.md": json_page,
-    "licenses.md": licenses_page,
-    "site-yaml.md": keys_page,
-    "sites.md": sites_page,
+    "licenses.md": pages.licenses_page,
+    "site-yaml.md": pages.keys_page,
+    "sites.md": pages.sites_page,
 }
 _HEAD = "<!-- `make docs` writes this page; do not edit it. -->"
 _INTROS = Path(__file__).with_name("intro")

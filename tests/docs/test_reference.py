@@ -18,7 +18,7 @@ from busbar.delivery import programs
 from busbar.delivery.choice import Choice
 from busbar.delivery.reframe import configuration
 from busbar.site.load import find
-from ci.docs import checks, environment, reference
+from ci.docs import checks, pages, reference
 from tests.cases import cases
 
 ROOT = Path(__file__).parents[2]
@@ -98,16 +98,16 @@ def test_what_checks_use_needs_a_description(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_variable_without_description_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str
 ) -> None:
-    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
     (tmp_path / "busbar").mkdir()
     (tmp_path / "busbar" / "new.py").write_text(f"import os\n{code}\n")
     with pytest.raises(SystemExit, match=r"describe in \S+: NEW_ONE"):
-        environment.environment_page()
+        pages.environment_page()
 
 
 def test_a_variable_that_nothing_reads_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "ROOT", tmp_path)
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
     with pytest.raises(SystemExit, match=r"nothing reads .*BUSBAR_HOSTFILE"):
-        environment.environment_page()
+        pages.environment_page()

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from ci import sbom
-from ci.docs import licenses
+from ci.docs import pages
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "SECURITY.md").read_text()
@@ -84,8 +84,8 @@ def test_each_locked_package_has_a_licence_on_record() -> None:
     recorded = sbom.recorded()
     locked = {
         ("pip" if each.purl.type == "pypi" else "spack", each.name, each.version)
-        for pattern in licenses.LOCKS.values()
-        for path in licenses.locks(pattern)
+        for pattern in pages.LOCKS.values()
+        for path in pages.locks(pattern)
         for each in sbom.parts(path)
         if each.purl is not None and each.version is not None
     }
