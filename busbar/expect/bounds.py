@@ -112,11 +112,11 @@ def bound(node: NodeType, classes: dict[str, LinkClass], shape: Shape) -> Bound:
         terms = []
         if shape.per_node > 1:
             inside = replace(run, algo=NVLS if multicast else TREE) if name == _COLLNET else run
-            terms.append((inside_bound(node, classes, inside), f"inside the node, {name}"))
+            terms.append((inside_bound(node, classes, inside), f"links between GPUs, {name}"))
         if nodes > 1:
-            rate = network(node, classes)
-            text = f"{node.nic_count} NICs, {rate:g} GB/s per node in all, {name}"
-            terms.append((network_bound(node, classes, run), text))
+            rate, value = network(node, classes), network_bound(node, classes, run)
+            text = f"{node.nic_count} NICs, {rate:g} GB/s per node in all"
+            terms.append((value, f"{text}, {name} x {value / rate:.4g}"))
         bounds.append(_least(terms))
     return max(bounds, key=lambda candidate: candidate.gb_per_s)
 

@@ -21,6 +21,7 @@ from busbar.site.load import link_classes
 from busbar.site.model import CollectiveBench, Gpus, NodeType, Proof, Site
 from busbar.site.tuning import environment as family_environment
 from busbar.site.tuning import profiles
+from busbar.units import format_bytes
 
 HARNESSES = ("nccl-tests", "rccl-tests", "pytorch")
 PROTOCOLS = ("simple", "ll", "ll128")
@@ -135,7 +136,11 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
     best = _best(setting.gpus, candidates)
     band = best.band
     if band is None:
-        path = (*path, f"typical value and band of {best.algo}, limit of the algorithm above")
+        of = question.algo or "any algorithm"
+        path = (*path, f"typical value and band are for {best.algo}, the limit for {of}")
+    else:
+        covered = " to ".join(map(format_bytes, band.bytes))
+        path = (*path, f"band of runs of {covered}; other sizes have that of the model")
     outside = best.outside or question.communicators > 1  # no such runs have been published
     proof: Proof = proven(site, setting.gpus, band) if band and not outside else "none"
     if band is None and not outside and site.proof != "none":

@@ -157,10 +157,14 @@ def single(site: Site, bench: str, answer: Answer) -> Iterator[str]:
     limit, low, typical, high = (_shown(answer.number(name)) for name in _NUMBERS)
     band = "no band is known" if answer.reason else f"typically {typical} ({low} to {high})"
     head = f"{bench} on {site.name}{size}"
-    yield f"{head}: {band}, limit {limit} {answer.unit}; proof: {answer.proof}"
+    proof = "not tried on this system" if answer.proof == "none" else answer.proof
+    yield f"{head}: {band}, limit {limit} {answer.unit}; proof: {proof}"
     yield from (f"path: {text}" for text in answer.path)
     yield from (f"source: {text}" for text in answer.sources)
-    yield f"no band: {answer.reason}" if answer.reason else answer.counts.line
+    if answer.reason:
+        yield f"no band: {answer.reason}"
+    elif not any(" fitted together to " in text for text in answer.sources):
+        yield answer.counts.line
     yield from [_OUTSIDE] if answer.outside_known_range else []
 
 
