@@ -23,6 +23,7 @@ from busbar.site.stacks import MANIFEST, OWN, STACKS, provide
 FILE = "spack.lock"
 _MOST_BYTES = 64 * 2**20
 _FORMAT = 6
+_PARTS = ("_meta", "spack", "roots", "concrete_specs")
 _HASH_SHOWN = 7
 _SCOPE = re.compile(r"^(?P<before> *- \S+/systems/)(?P<system>\S+)\n", re.MULTILINE)
 """The manifest line that includes the scope of a system."""
@@ -80,7 +81,7 @@ class Lock:
     digest: str
     """Digest of roots and packages, independent of their order."""
     made_by: Mapping[str, Any]
-    """Lock format, and version and commit of Spack."""
+    """Lock format, version and commit of Spack, and what else the lock has."""
 
     def named(self, name: str) -> tuple[LockedPackage, ...]:
         """Return the packages with this name."""
@@ -94,7 +95,7 @@ def load(path: Path) -> Lock:
         file_error("cannot be read", path, unread),
         value_error("not a Spack lock ({kind}: {})", path, "run `make spack-lock`", DAMAGED),
     ):
-        data = load_json(read_text(path, _MOST_BYTES))
+        data = load_json(read_text(path, _MOST_BYTES), once=True)
         version = data["_meta"]["lockfile-version"]
         if version != _FORMAT:
             raise BusbarError(
@@ -106,7 +107,10 @@ def load(path: Path) -> Lock:
         roots = {root["spec"]: root["hash"] for root in data["roots"]}
         content = json.dumps([roots, data["concrete_specs"]], sort_keys=True)
         digest = hashlib.sha256(content.encode()).hexdigest()
-        made_by = {**data["_meta"], **data.get("spack", {})}
+        if len(roots) < len(data["roots"]):
+            raise ValueError("a root is there twice")
+        others = {key: value for key, value in data.items() if key not in _PARTS}
+        made_by = {**data["_meta"], **data.get("spack", {}), **others}
     for missing in {*roots.values(), *(e.hash for n in nodes.values() for e in n.edges)} - set(
         nodes
     ):

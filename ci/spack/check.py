@@ -14,6 +14,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,11 @@ import yaml
 
 from busbar.errors import BusbarError
 from busbar.site import systems
-from busbar.site.stacks import shared
+from busbar.site.stacks import environments, shared
 from busbar.spack import Lock, LockedPackage, load
 
 from . import inputs, versions
+from .gpu_aware_source import PROGRAM, one_file
 from .manifest import Manifest
 
 # Two builds of one of these in a job cause failures that are hard to find.
@@ -62,7 +64,7 @@ def judge(manifest: Manifest) -> LockVerdict:
     found = [
         *_not_hidden(manifest),
         *_damaged(lock),
-        *(_unpinned(manifest, lock) if common else ()),
+        *((*_unpinned(manifest, lock), *inputs.unsafe(manifest)) if common else ()),
         *_changed(manifest, lock, record),
         *_preferences(manifest, lock),
         *_pins(manifest, lock),
@@ -77,6 +79,18 @@ def judge(manifest: Manifest) -> LockVerdict:
         found += _portable(manifest, lock)
     made_for = f"{system[0]}, {built[0] if built else 'any target'}" if own else ""
     return LockVerdict(tuple(found), made_for)
+
+
+def judge_others(root: Path) -> LockVerdict:
+    """Check the scopes and recipes that no committed lock has, such as those of other systems."""
+    table = environments((root / inputs.TABLE).parent)
+    unknown = {each.system for each in table.values()} - {x.name for x in systems.SCOPES.iterdir()}
+    again = "run `make spack-verify`, then `python -m ci.spack.locks record`"
+    found = [f"{inputs.TABLE} has a system without a scope: {name}" for name in sorted(unknown)]
+    found += [f"{name} has changed; {again}" for name in inputs.changed_others(root)]
+    if one_file(root / PROGRAM) != (root / inputs.SOURCE).read_text():
+        found.append(f"{inputs.SOURCE} is not of the sources as they are; run `make spack-pin`")
+    return LockVerdict(tuple(found), "")
 
 
 def stack(manifest: Manifest) -> str:
@@ -105,10 +119,10 @@ def _damaged(lock: Lock) -> Iterator[str]:
 
 def _unpinned(manifest: Manifest, lock: Lock) -> Iterator[str]:
     pinned = inputs.assigned(manifest.root / inputs.PINS)
-    own = _FORMAT | {"commit": pinned.get("SPACK_COMMIT")}
-    for key, value in own.items():
-        if (found := lock.made_by.get(key)) != value:
-            yield f"has {key} {found!r} instead of {value!r}; run `make spack-lock`"
+    own = _FORMAT | {"type": "git", "commit": pinned.get("SPACK_COMMIT")}
+    for key in sorted({*own, *lock.made_by} - {"version"}):
+        if (found := lock.made_by.get(key)) != own.get(key):
+            yield f"has {key} {found!r} instead of {own.get(key)!r}; run `make spack-lock`"
 
 
 def _changed(manifest: Manifest, lock: Lock, record: inputs.LockInputs | None) -> Iterator[str]:
@@ -226,6 +240,17 @@ def intact(raw: Mapping[str, Any]) -> bool:
         first = {**described, "parameters": known}
         del first["namespace"]
         forms.append(first)
-    texts = (json.dumps(form, separators=(",", ":")).encode() for form in forms)
+    every = chain(forms, map(_ordered, forms))
+    texts = (json.dumps(form, separators=(",", ":")).encode() for form in every)
     digests = (hashlib.sha1(text).digest() for text in texts)  # noqa: S324
-    return raw["hash"] in [base64.b32encode(digest).decode().lower() for digest in digests]
+    return any(base64.b32encode(each).decode().lower() == raw["hash"] for each in digests)
+
+
+def _ordered(part: Any, key: str = "") -> Any:
+    """Return a package, or a part of it, with its keys as Spack orders them."""
+    if isinstance(part, list):
+        return [_ordered(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    last = {name: place for place, name in enumerate(inputs.RULES["order"][key == "parameters"])}
+    return {x: _ordered(part[x], x) for x in sorted(part, key=lambda x: (last.get(x, -1), x))}

@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SOURCE = ROOT / "reframe_checks/src/gpu_aware.cpp"
+PROGRAM = "reframe_checks/src/gpu_aware.cpp"
+SOURCE = ROOT / PROGRAM
 RECIPE = ROOT / "packages/spack_repo/busbar/packages/gpu_aware_mpi/package.py"
 HEAD = """// SPDX-License-Identifier: MIT
 // Written by `make spack-pin` from reframe_checks/src; change the files there.

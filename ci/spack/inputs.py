@@ -7,13 +7,12 @@ says so.
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import json
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +24,25 @@ from busbar.site.stacks import STACKS, environments, shared
 from busbar.site.yamlfile import load_yaml
 from busbar.spack import Lock
 
+from . import recipe
 from .manifest import Manifest
 
 FILE = "inputs.json"
+OTHERS = "other scopes and recipes"
+"""The record of what no committed lock has."""
 _MOST_BYTES = 2**20
 PINS = "ci/spack/pins.env"
 """The file with the commit of Spack."""
 TABLE = f"site/{STACKS}/stacks.yaml"
-_RECIPE, _REPOSITORY = "package.py", "repo.yaml"
+_RECORDS = f"site/{STACKS}/{FILE}"
+SOURCE = "packages/spack_repo/busbar/packages/gpu_aware_mpi/gpu_aware.cpp"
+"""Our program as one file, which `make spack-pin` writes."""
+_REPOSITORY = "repo.yaml"
+_PLACES = ("site/_families/spack", "packages")
 _RELEASE = "os-release"
 """The file of a system's scope with its C library."""
-_RULES: Mapping[str, Any] = load_yaml(Path(__file__).with_name("inputs.yaml"))[1]
-_SOURCES = _RULES["sources"]
+_READ = ("*.yaml", "*.py", _RELEASE)
+RULES: Mapping[str, Any] = load_yaml(Path(__file__).with_name("inputs.yaml"))[1]
 
 
 @dataclass(frozen=True)
@@ -53,27 +59,24 @@ class LockInputs:
 def current(manifest: Manifest, lock: Lock) -> LockInputs:
     """Return the digests of the lock and of its inputs as they are now."""
     root = manifest.root
-    files = {path: text for path, raw in manifest.files.items() if (text := _configured(raw))}
+    files = {path: text for path, raw in manifest.files.items() if (text := _scope(raw))}
     for package in sorted({node.name for node in lock.nodes.values()}):
-        own = _sources_of(manifest, package)
-        files |= {path: _text(path) for path in own}
-        files |= {path: _text(path, own) for path in _recipe_of(manifest, package)}
-    for repository in manifest.repositories.values():
-        file = repository / _REPOSITORY
-        files |= {file: _configured(load_yaml(file)[1])} if file.is_file() else {}
-    others = [root / PINS, *([manifest.system / _RELEASE] if manifest.system else [])]
-    for path in others:
-        if path.is_file():
-            read = {key: each for key, each in assigned(path).items() if key in _RULES["assigned"]}
-            files[path] = _configured(read)
-    for path, raw in manifest.files.items():
-        # What makes Spack refuse the lock on other systems.
-        when = [each.get("when") for each in raw.get("include", ()) if isinstance(each, dict)]
-        files |= {path: _configured({"when": when, **raw})} if when else {}
+        for repository in manifest.repositories.values():
+            own = recipe.files(repository, package)
+            files |= {path: _text(path, own) for path in own}
+    also = [root / PINS, *([manifest.system / _RELEASE] if manifest.system else [])]
+    also += [repository / _REPOSITORY for repository in manifest.repositories.values()]
+    files |= {path: _text(path) for path in also if path.is_file()}
     if shared(manifest.path.parent):
         files[root / TABLE] = files.pop(manifest.path.resolve())
     names = {shown(path, root): digest for path, digest in files.items()}
     return LockInputs(lock.digest, dict(sorted(names.items())))
+
+
+def _scope(raw: Mapping[str, Any]) -> str:
+    """Return the digest of a file of a scope, with what makes Spack refuse a lock elsewhere."""
+    when = [each.get("when") for each in raw.get("include", ()) if isinstance(each, dict)]
+    return _configured({"when": when, **raw} if when else raw)
 
 
 def changed(manifest: Manifest, lock: Lock, record: LockInputs) -> list[str]:
@@ -81,6 +84,47 @@ def changed(manifest: Manifest, lock: Lock, record: LockInputs) -> list[str]:
     now = current(manifest, lock).inputs
     names = now.keys() | record.inputs.keys()
     return sorted(name for name in names if now.get(name) != record.inputs.get(name))
+
+
+def unsafe(manifest: Manifest) -> Iterator[str]:
+    """Yield the settings that no solve reads, with values that a shared scope must not have."""
+    for file, raw in manifest.files.items():
+        for path, value in _settings(raw.get("spack", raw)):
+            for pattern, allowed in RULES["allowed"].items():
+                if fnmatchcase(path, pattern) and value not in allowed:
+                    where = shown(file, manifest.root)
+                    yield f"{where} sets {path} to {value!r}; remove it, or write {allowed[0]!r}"
+
+
+def _settings(data: Any, above: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(data, dict):
+        for key, each in data.items():
+            yield from _settings(each, f"{above}:{str(key).rstrip(':')}")
+    else:
+        yield above[1:], data
+
+
+def others(root: Path) -> dict[str, str]:
+    """Return the digests of the scopes and recipes that no committed lock has."""
+    records = _records(root / _RECORDS).items()
+    known = {name for key, each in records if key != OTHERS for name in each["inputs"]}
+    files = [x for place in _PLACES for kind in _READ for x in (root / place).rglob(kind)]
+    names = {name: x for x in sorted(files) if (name := shown(x, root)) not in known}
+    return {name: digest for name, path in names.items() if (digest := _text(path))}
+
+
+def changed_others(root: Path) -> list[str]:
+    """Return which of them have changed since they were recorded; a new directory has not."""
+    now, old = others(root), _records(root / _RECORDS).get(OTHERS, {})
+    places = {Path(name).parent for name in old}
+    changed = {name for name in now.keys() | old.keys() if now.get(name) != old.get(name)}
+    return sorted(name for name in changed if Path(name).parent in places)
+
+
+def write_others(root: Path) -> None:
+    """Record them."""
+    records = {**_records(root / _RECORDS), OTHERS: others(root)}
+    _write(root / _RECORDS, dict(sorted(records.items())))
 
 
 def _place(manifest: Manifest) -> tuple[Path, str]:
@@ -105,7 +149,7 @@ def recorded(manifest: Manifest) -> LockInputs | None:
 
 
 def _records(path: Path) -> Any:
-    return load_json(read_text(path, _MOST_BYTES)) if path.exists() else {}
+    return load_json(read_text(path, _MOST_BYTES), once=True) if path.exists() else {}
 
 
 def write(manifest: Manifest, lock: Lock, *, solved: bool = True, machine: bool = False) -> None:
@@ -123,7 +167,12 @@ def write(manifest: Manifest, lock: Lock, *, solved: bool = True, machine: bool 
     path, name = _place(manifest)
     if name:
         records = {**_records(path), name: data}
-        data = {key: records[key] for key in sorted(records.keys() & environments(path.parent))}
+        kept = {OTHERS, *environments(path.parent)}
+        data = {key: records[key] for key in sorted(records.keys() & kept)}
+    _write(path, data)
+
+
+def _write(path: Path, data: Mapping[str, Any]) -> None:
     path.write_text(f"{json.dumps(data, indent=1)}\n")
 
 
@@ -133,9 +182,7 @@ def _refuse_unsolved(manifest: Manifest, lock: Lock, old: LockInputs, *, solved:
     if solved:
         others = [each for each in others if _time(manifest.root / each) > _time(lock.path)]
     else:
-        sources = (path for package in _SOURCES for path in _sources_of(manifest, package))
-        own = {shown(path, manifest.root) for path in sources}
-        others = [each for each in others if each not in own]
+        others = [each for each in others if each != SOURCE]
     if others:
         raise BusbarError(
             f"{', '.join(others)} changed since the lock was solved",
@@ -155,80 +202,6 @@ def shown(path: Path, root: Path) -> str:
     return (path.relative_to(root) if path.is_relative_to(root) else path).as_posix()
 
 
-def _recipe_of(manifest: Manifest, package: str) -> list[Path]:
-    """Return the files of our recipe for a package."""
-    found = []
-    for repository in manifest.repositories.values():
-        directory = repository / "packages" / package.replace("-", "_")
-        if (recipe := directory / _RECIPE).is_file():
-            texts = _texts(recipe.read_bytes(), recipe)
-            found += [x for x in directory.rglob("*.py") if "__pycache__" not in x.parts]
-            modules = [x for x in repository.rglob("*.py") if directory.parent not in x.parents]
-            found += [
-                file
-                for file in (*directory.rglob("*"), *modules)
-                if file.suffix in texts or any(_name_in(file, directory, text) for text in texts)
-            ]
-    return [file for file in found if file.is_file()]
-
-
-def _name_in(file: Path, directory: Path, text: str) -> bool:
-    """Return whether a text of a recipe names a file, a directory above it, or a module."""
-    if directory in file.parents:
-        return any(part in text for part in file.relative_to(directory).parts)
-    return Path(file.relative_to(directory.parents[1]).parts[0]).stem in text
-
-
-@lru_cache
-def _texts(recipe: bytes, path: Path) -> frozenset[str]:
-    """Return the texts in a recipe, and the modules that it imports."""
-    nodes = list(ast.walk(_parsed(recipe, path)))
-    words = [x.value for x in nodes if isinstance(x, ast.Constant)]
-    words += [x.module for x in nodes if isinstance(x, ast.ImportFrom)]
-    return frozenset(word for word in words if word and isinstance(word, str))
-
-
-def _parsed(recipe: bytes, path: Path) -> ast.Module:
-    kinds = (SyntaxError, ValueError)
-    with value_error("invalid Python: {}", path, "correct the recipe", kinds):
-        return ast.parse(recipe.decode())
-
-
-@lru_cache
-def _meaning(recipe: bytes, path: Path) -> bytes:
-    return json.dumps(_program(_parsed(recipe, path))).encode()
-
-
-def _program(part: Any) -> Any:
-    """Return what a program does, the same for all versions of Python: no layout, no docstring."""
-    if isinstance(part, ast.AST):
-        fields = {name: _program(value) for name, value in ast.iter_fields(part) if name != "kind"}
-        return [type(part).__name__, {name: value for name, value in fields.items() if value}]
-    if isinstance(part, list):
-        return [_program(each) for each in part if not _is_text(each)]
-    return None if part is None else repr(part)
-
-
-def _is_text(part: object) -> bool:
-    """Return whether a part of a recipe is for its readers only."""
-    match part:
-        case ast.keyword(arg="msg" | "description"):
-            return True
-        case (
-            ast.Expr(value=ast.Constant() | ast.Call(func=ast.Name(id="license" | "maintainers")))
-            | ast.Assign(targets=[ast.Name(id="homepage")])
-        ):
-            return True
-    return False
-
-
-def _sources_of(manifest: Manifest, package: str) -> list[Path]:
-    """Return the sources of a package that is built from this repository: what the first names."""
-    found = [file for each in _SOURCES.get(package, ()) for file in manifest.root.glob(each)]
-    named = found[0].read_text() if found else ""
-    return [file for file in found if f'"{file.name}"' in named]
-
-
 def _configured(data: Any) -> str:
     """Return the digest of what a file of configuration says, without comments; empty for none."""
     text = json.dumps(_relevant(data), sort_keys=True)
@@ -237,21 +210,31 @@ def _configured(data: Any) -> str:
 
 def _relevant(data: Any, key: str = "") -> Any:
     """Return what a solve reads under a key; the lists that have no order are sorted."""
+    if isinstance(data, str):
+        return [_spec(data)] if key in RULES["sets"] else _spec(data)
     if isinstance(data, list):
-        parts = [_relevant(each, key) for each in data]
-        return sorted(parts, key=repr) if key in _RULES["sets"] else parts
+        parts = [_spec(x) if isinstance(x, str) else _relevant(x, key) for x in data]
+        return sorted(parts, key=repr) if key in RULES["sets"] else parts
     if not isinstance(data, dict):
         return data
     read = {
         name: part
         for name, each in data.items()
-        if name not in _RULES["sections" if key in ("", "spack") else "keys"]
+        if name not in RULES["sections" if key in ("", "spack") else "keys"]
         if key != "config" or name == "deprecated"
         # A definition is a mapping of a name to a list.
-        if (part := _relevant(each, key if key in _RULES["sets"] else name.rstrip(":"))) != {}
+        if (part := _relevant(each, key if key == "definitions" else name.rstrip(":"))) != {}
     }
     # The first repository with a recipe wins, so their order counts.
     return list(read.items()) if key == "repos" else read
+
+
+def _spec(text: str) -> str:
+    """Return a spec with its variants and their values in order; not one with dependencies."""
+    if set(text) & {*"%^'\""}:
+        return text
+    words = (word.partition("=") for word in text.split())
+    return " ".join(sorted(f"{a}{sign}{','.join(sorted(b.split(',')))}" for a, sign, b in words))
 
 
 def assigned(path: Path) -> dict[str, str]:
@@ -259,14 +242,22 @@ def assigned(path: Path) -> dict[str, str]:
     hint = "write NAME=VALUE in each line"
     with value_error("cannot be read: {}", path, hint, (OSError, ValueError)):
         lines = shlex.split(read_text(path, _MOST_BYTES), comments=True)
-    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+        found = dict(line.split("=", 1) for line in lines)
+        if len(found) < len(lines) or "$" in "".join(lines) or "`" in "".join(lines):
+            raise ValueError("a name is there twice, or a value is to be expanded")
+    return found
 
 
-def _text(path: Path, sources: Iterable[Path] = ()) -> str:
-    """Return the digest of what a file says, without the right sums of sources in a recipe."""
+def _text(path: Path, beside: Iterable[Path] = ()) -> str:
+    """Return the digest of what a file says, without the right sums of sources beside a recipe."""
+    if path.suffix == ".yaml":
+        return _scope(load_yaml(path)[1] or {})
+    if path.suffix == ".env" or path.name == _RELEASE:
+        read = assigned(path)
+        return _configured({key: read[key] for key in read.keys() & {*RULES["assigned"]}})
     text = path.read_bytes()
     if path.suffix == ".py":
-        text = _meaning(text, path)
-    for source in sources:  # they are inputs themselves
+        text = recipe.meaning(text, path)
+    for source in beside:  # they are inputs themselves
         text = text.replace(hashlib.sha256(source.read_bytes()).hexdigest().encode(), b"")
     return hashlib.sha256(text).hexdigest()

@@ -17,3 +17,4 @@ done
 (($#)) || exit 0
 # shellcheck disable=SC2086 # names
 derive $derived
+"${locks[@]}" record

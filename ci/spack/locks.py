@@ -117,6 +117,8 @@ def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
 
 def _check(args: argparse.Namespace) -> int:
     verdicts = {name: check.judge(item) for name, item in chosen(args.names).items()}
+    if not args.names:
+        verdicts[inputs.OTHERS] = check.judge_others(data.SITES.parent)
     for name, verdict in verdicts.items():
         result = f"{len(verdict.problems)} findings" if verdict.problems else "ok"
         own = f", concretized for {verdict.made_for}" if verdict.made_for else ""
@@ -125,7 +127,9 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _record(args: argparse.Namespace) -> int:
-    for item in chosen(args.names).values():
+    if not args.names:
+        inputs.write_others(data.SITES.parent)
+    for item in chosen(args.names).values() if args.names else ():
         inputs.write(item, load(item.lock), solved=not args.sources, machine=args.machine)
     return 0
 
@@ -161,7 +165,10 @@ def _diff(args: argparse.Namespace) -> int:
 
 _ACTIONS = {
     "check": (_check, "check locks against manifests, pins and portability"),
-    "record": (_record, "write what determined a lock that was made just now"),
+    "record": (
+        _record,
+        "write what determined a lock that was made just now; without NAME, the other scopes",
+    ),
     "manifests": (_manifests, "write manifests, and print the names"),
     "pins": (_pins, "print what is behind or vulnerable, by lane"),
     "diff": (_diff, "print the differences of two locks, by package"),
@@ -177,8 +184,7 @@ def main(arguments: list[str] | None = None) -> int:
         made[name] = one = actions.add_parser(name, help=about)
         one.set_defaults(run=run)
         if run is not _diff:
-            count = "+" if run is _record else "*"
-            one.add_argument("names", nargs=count, metavar="NAME", help="environment or site")
+            one.add_argument("names", nargs="*", metavar="NAME", help="environment or site")
     made["record"].add_argument("--sources", action="store_true", help="only gpu_aware changed")
     made["record"].add_argument("--machine", action="store_true", help="of this machine only")
     solved = made["manifests"].add_mutually_exclusive_group()

@@ -75,7 +75,7 @@ def load(path: Path) -> Manifest:
     hides = "include:" in body
     entries = _part(body, "include:" if hides else "include", list, str(path))
     scopes = tuple(_scopes(path, entries, read))
-    files = {path.resolve(): top} | {file: read(file) for s in scopes for file in _files(s)}
+    files = {path.resolve(): top} | {file: read(file) for s in scopes for file in _files(s, read)}
     sections = [(_plain(each.get("spack", each)), file) for file, each in files.items()]
     return Manifest(
         path=path,
@@ -120,7 +120,7 @@ def _scopes(
         scope = (file.parent / name).resolve()
         if scope.exists():
             yield scope
-            for each in _files(scope):
+            for each in _files(scope, read):
                 inner = _part(_plain(read(each)), "include", list, str(each))
                 yield from _scopes(each, inner, read)
         elif not optional:
@@ -128,8 +128,10 @@ def _scopes(
             raise BusbarError(what, where=str(file), hint="correct the path")
 
 
-def _files(scope: Path) -> list[Path]:
-    return sorted(scope.glob("*.yaml")) if scope.is_dir() else [scope]
+def _files(scope: Path, read: Callable[[Path], dict[str, Any]]) -> list[Path]:
+    """Return the files of a scope; those of a directory have the names of their sections."""
+    found = sorted(scope.glob("*.yaml"))
+    return [x for x in found if x.stem in _plain(read(x))] if scope.is_dir() else [scope]
 
 
 def _repositories(sections: list[tuple[dict[str, Any], Path]]) -> dict[str, Path]:

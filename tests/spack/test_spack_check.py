@@ -18,7 +18,7 @@ import pytest
 from busbar import spack as lock
 from busbar.errors import BusbarError
 from busbar.site import stacks
-from ci.spack import check, inputs, locks, manifest
+from ci.spack import check, gpu_aware_source, inputs, locks, manifest
 from ci.spack.check import unmet
 from tests.cases import some
 
@@ -182,8 +182,7 @@ def test_damage_is_found(copy: Copy) -> None:
 INPUTS = [
     (f"{RECIPES}/osu_micro_benchmarks/package.py", '"--enable-rocm"', '"--enable-rocr"'),
     (UCX, "1.22.0", "1.22.1"),
-    ("reframe_checks/src/gpu_aware.cpp", "#include", "// x\n#include"),
-    ("reframe_checks/src/support.hpp", "#include", "// x\n#include"),
+    (inputs.SOURCE, "#include", "// x\n#include"),
     (TABLE, "{variant}", "amdgpu_target=gfx950"),
     (TABLE, "rocm-6.3.3, cluster", "rocm-5.4.3, cluster"),
     (f"{SCOPES}/common/packages.yaml", "x86_64_v3", "x86_64_v4"),
@@ -256,6 +255,10 @@ def test_what_no_solve_reads_is_no_change(copy: Copy, tmp_path: Path) -> None:
 
 ROCM, COMMON = f"{SCOPES}/rocm", f"{SCOPES}/common"
 OSU = f"{RECIPES}/osu_micro_benchmarks/package.py"
+MOVED = (
+    '    depends_on("hwloc")\n    depends_on("libfabric")\n',
+    '    depends_on("libfabric")\n    depends_on("hwloc")\n',
+)
 HARMLESS = [
     (UCX, "class ", "# a remark\nclass "),
     (UCX, '"""UCX with the releases', '"""All releases'),
@@ -270,6 +273,10 @@ HARMLESS = [
     (f"{RECIPES}/gpu_aware_mpi/package.py", '    license("', '    homepage = "x"\n    license("'),
     ("reframe_checks/src/other.hpp", None, "#pragma once\n"),
     (f"{RECIPES}/README.md", None, "Recipes.\n"),
+    (f"{RECIPES}/ucx/__init__.py", None, ""),
+    (f"{RECIPES}/ucx/draft.py", None, "x = 1\n"),
+    (UCX, "# SPDX", "\ufeff# SPDX"),
+    (f"{RECIPES}/aws_ofi_nccl/package.py", *MOVED),
     (f"{RECIPES}/ucx/README.md", None, "UCX.\n"),
     (f"{RECIPES}/ucx/.package.py.swp", None, "x"),
     (f"{RECIPES}/../repo.yaml", "repo:", "# ours\nrepo:"),
@@ -279,6 +286,9 @@ HARMLESS = [
     (f"{ROCM}/packages.yaml", "# `openmpi", "# Remember: `openmpi"),
     (f"{COMMON}/packages.yaml", "message: busbar's", "message: Busbar's"),
     (f"{COMMON}/packages.yaml", "rdma-core:", "rdma-core:\n    permissions: {read: group}"),
+    (f"{COMMON}/packages.yaml", "~knem ~gtest ~examples", "~examples ~gtest  ~knem"),
+    (f"{COMMON}/packages.yaml", "require: [~openssl]", "require: ~openssl"),
+    (f"{COMMON}/notes.yaml", None, "packages: {ucx: {require: ['@0']}}\n"),
     (f"{SCOPES}/lanes/ucx-1.14/packages.yaml", "['@4.0.0']", '["@4.0.0"]'),
     (f"{COMMON}/modules.yaml", "exclude_implicits: true", "exclude_implicits: false"),
     (f"{COMMON}/concretizer.yaml", "static_analysis: true", "timeout: 600"),
@@ -287,6 +297,8 @@ HARMLESS = [
     (f"{COMMON}/repos.yaml", "package_repos/v2026", "package_repos/of-2026"),
     (f"{SCOPES}/systems/debian12/include.yaml", "; for another system", "; elsewhere"),
     (f"{SCOPES}/cluster/mirrors.yaml", None, "mirrors: {ours: file:///srv}\n"),
+    (f"{SCOPES}/systems/debian14/packages.yaml", None, "packages: {}\n"),
+    (f"{SCOPES}/systems/rhel8/os-release", "ID=rhel", "# Eight\nID=rhel"),
     (f"{SCOPES}/systems/debian12/os-release", "ID=debian", "# Bookworm\nID=debian"),
     (f"{SCOPES}/systems/debian12/os-release", "GLIBC=", "PRETTY_NAME='Debian 12'\nGLIBC="),
     ("ci/spack/pins.env", "2025-11-15", "November 2025"),
@@ -325,6 +337,18 @@ HARMFUL: list[tuple[str, str | None, str]] = [
     ("ci/spack/pins.env", "SPACK_SERIES=1.1", "SPACK_SERIES=1.2"),
     (TABLE, "specs: [$rocm]", "specs: [$host]"),
     (TABLE, "  gfx942: {rocm:", "  gfx940: {rocm:"),
+    (TABLE, "sm_89: {cuda: [ubuntu24.04]}", "sm_89: {cuda: [ubuntu2404]}"),
+    (f"{RECIPES}/__init__.py", None, "raise SystemExit\n"),
+    (f"{SCOPES}/systems/rhel9/packages.yaml", "gcc@11.5.0", "gcc@11.4.0"),
+    (f"{SCOPES}/systems/sles15/os-release", "GLIBC=", "GLIBC=2."),
+    (f"{SCOPES}/systems/sles15/concretizer.yaml", None, "concretizer: {unify: false}\n"),
+    (f"{SCOPES}/cluster/mirrors.yaml", None, "mirrors: {ours: {url: x, signed: false}}\n"),
+    (f"{COMMON}/config.yaml", None, "config: {checksum: false}\n"),
+    (f"{COMMON}/concretizer.yaml", "reuse: false", "reuse: true"),
+    (f"{COMMON}/packages.yaml", "rdma-core:", "rdma-core:\n    permissions: {write: world}"),
+    ("reframe_checks/src/support.hpp", "#include", "// x\n#include"),
+    (f"{STACK}/spack.lock", '"roots":', '"roots":[],"roots":'),
+    (f"{STACK}/spack.lock", '"roots":', '"include_concrete":{},"roots":'),
     (RECORD, '"lock"', '"machine": true, "lock"'),
     (RECORD, '"ci/spack/pins.env": "', '"ci/spack/pins.env": "0'),
     (f"{STACK}/spack.lock", '"specfile-version":5', '"specfile-version":4'),
@@ -341,7 +365,7 @@ def found_of(copy: Copy, name: str, old: str | None, new: str) -> bool:
         else:
             copy.replace(name, old, new)
         try:
-            found = bool(copy.problems())
+            found = bool(copy.problems() or check.judge_others(copy.root).problems)
         except BusbarError:
             found = True
         if old is None:
@@ -420,7 +444,9 @@ def test_a_lock_of_another_system_must_keep_the_pins(own: Callable[..., Copy], c
 
 def test_a_record_is_not_renewed_for_new_sources_if_another_input_changed(copy: Copy) -> None:
     item = copy.manifest()
-    copy.replace("reframe_checks/src/gpu_aware.cpp", "#include", "// x\n#include")
+    copy.replace(inputs.SOURCE, "#include", "// x\n#include")
+    recipe, source = copy.root / RECIPES / "gpu_aware_mpi/package.py", copy.root / inputs.SOURCE
+    recipe.write_text(gpu_aware_source.pinned(recipe.read_text(), source.read_text()))
     inputs.write(item, lock.load(item.lock), solved=False)
     assert copy.problems() == []
     copy.replace(UCX, "1.22.0", "1.22.1")
@@ -439,7 +465,7 @@ def test_configuration_of_the_machine_is_kept_out(copy: Copy) -> None:
     assert "include::" in copy.problems()[0]
 
 
-SCOPE = f"{SCOPES}/cluster/wrong.yaml"
+SCOPE = f"{SCOPES}/cluster/packages.yaml"
 ENTRIES = ('{"lock": 1}', '{"lock": "x", "inputs": 3}', "3")
 WRONG = [
     *[(RECORD, text, "") for text in ("", "3", "[]")],
@@ -449,7 +475,7 @@ WRONG = [
     (SCOPE, "packages:", "packages: must be a mapping"),
     (SCOPE, "packages: {all: }", "packages: all: must be a mapping"),
     (SCOPE, "packages: {all: {target: zen3}}", "packages.all: target: must be a list"),
-    (SCOPE, "include: [{git: x}]", "which Busbar cannot read"),
+    (f"{SCOPES}/cluster/include.yaml", "include: [{git: x}]", "which Busbar cannot read"),
 ]
 WRONG_MANIFESTS = [
     ("_families/spack/cluster", "_families/spack/gone", "_families/spack/gone"),
@@ -491,6 +517,16 @@ def test_a_manifest_that_cannot_be_read_is_named(copy: Copy) -> None:
         with pytest.raises(BusbarError, match=r"spack\.yaml") as caught:
             copy.problems()
         assert named in str(caught.value)
+
+
+def test_the_order_of_keys_is_no_edit_and_a_root_twice_is(copy: Copy) -> None:
+    data = json.loads(copy.lock.read_text())
+    copy.lock.write_text(json.dumps(data, sort_keys=True, indent=2))
+    assert copy.problems() == []
+    data["roots"].insert(0, {**data["roots"][0], "hash": data["roots"][1]["hash"]})
+    copy.lock.write_text(json.dumps(data))
+    with pytest.raises(BusbarError, match="a root is there twice"):
+        copy.problems()
 
 
 def test_a_difference_is_told_by_package(copy: Copy) -> None:
