@@ -67,9 +67,10 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
             sessions=_sessions(output) if state.outcomes else [],
         )
         page = page_of(Frame(of_document(document), state.model))
+        advised = _with_next_step(page.headline, state.model)
         try:
             replace_file(output / "results.json", json.dumps(to_json(document), indent=1) + "\n")
-            replace_file(output / "report.html", render(page))
+            replace_file(output / "report.html", render(replace(page, headline=advised)))
         except OSError as error:
             failure = error
         if interruption.name == name:
@@ -89,7 +90,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
                 outcomes,
                 skipped,
                 stdout(),
-                headline=_with_next_step(page.headline, state.model),
+                headline=advised,
                 seconds=time.monotonic() - state.begun,
                 report=output / "report.html",
                 verbose=args.verbose,

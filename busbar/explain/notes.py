@@ -162,17 +162,13 @@ def _alone(context: Context) -> Note | None:
 @note("ring-neighbours")
 def _neighbours(context: Context) -> Iterator[Note]:
     crossed = crossings(context.facts, context.node)
-    if not crossed or any(c.same_rail is False for c in crossed):
-        return
-    on_one_rail = [c for c in crossed if c.same_rail]
-    whole = len(on_one_rail) == len(crossed)
-    yield Note(
-        "ring-neighbours",
-        f"{len(crossed)} pairs cross nodes"
-        + (", all on one rail each" if whole else "; their NICs are not shown"),
-        tuple(dict.fromkeys(c.evidence for c in crossed))[:3],
-        {"pairs": [c.pair for c in crossed], "nics": sorted({c.nics for c in on_one_rail})},
-    )
+    if crossed and all(c.same_rail for c in crossed):
+        yield Note(
+            "ring-neighbours",
+            f"{len(crossed)} pairs cross nodes, all on one rail each",
+            tuple(dict.fromkeys(c.evidence for c in crossed))[:3],
+            {"pairs": [c.pair for c in crossed], "nics": sorted({c.nics for c in crossed})},
+        )
 
 
 @note("not-shown")

@@ -124,9 +124,10 @@ def page_of(
 
 
 def counts(outcomes: Iterable[Outcome]) -> tuple[tuple[Verdict, int], ...]:
-    """Return how many checks have each verdict, the worst first."""
+    """Return how many checks have each verdict, the worst first, those without a band last."""
     found = Counter(outcome.verdict for outcome in outcomes)
-    return tuple(sorted(found.items(), key=lambda each: -each[0].severity))
+    last = Verdict.UNJUDGED
+    return tuple(sorted(found.items(), key=lambda each: (each[0] is last, -each[0].severity)))
 
 
 def _notes(outcomes: Iterable[Outcome], name: Namer) -> Iterator[tuple[str, tuple[str, ...]]]:
