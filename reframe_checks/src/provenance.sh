@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # provenance.sh: prints what a node is made of as lines NAME=VALUE, from /proc, /sys and the environment. It starts no program of the
 # GPU or the network, so that it takes hundredths of a second. What is not there has no line. sysfs and procfs are /sys and /proc
-# unless a test sets them. busbar removes secrets before it stores the lines (busbar/history/node.py).
+# unless a test sets them. busbar removes secrets before it stores the lines (busbar/history/record.py).
 sysfs=${sysfs:-/sys}
 procfs=${procfs:-/proc}
 first() {

@@ -36,6 +36,11 @@ MISTAKES: dict[str, tuple[tuple[str, str], str, str]] = {
     "a wrong option": (("alpha", "-alpha"), "echo usage >&2; exit 2", "status 2 and no verdict"),
     "a wrong option in a prolog": (("", ""), "echo usage >&2", "status 0 and no verdict of: "),
     "no Python": (("", ""), "echo Traceback; exit 1", "status 1 and no verdict of: "),
+    "a node without rest": (
+        ("", ""),
+        f'[ "$(nice)" -lt 0 ] || nice -n -1 true 2>&1 | grep -q nice && {LINE}',
+        "",
+    ),
     "no such site": (("", ""), f"echo not complete: no site; {LINE}", "complete: no site"),
 }
 

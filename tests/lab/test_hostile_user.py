@@ -202,7 +202,49 @@ DRAIN = {
         "unshare -Urmpf --mount-proc sh -c 'for d in /dev/shm /tmp; do mount -t tmpfs x $d; done'"
     ),
     "processes that never rest": (
-        "for i in 1 2 3 4; do timeout 20 sh -c 'while :; do :; done' >/dev/null 2>&1 & done"
+        "for i in $(seq 16); do timeout 20 sh -c 'while :; do :; done' >/dev/null 2>&1 & done"
+    ),
+    "the highest priority": (
+        "timeout 15 nice -n -20 sh -c 'while :; do :; done' >/dev/null 2>&1 &"
+        " timeout 15 chrt -f 99 sh -c 'while :; do :; done' >/dev/null 2>&1 &"
+    ),
+    "the gate is stopped": (
+        "timeout 15 sh -c 'while :; do pkill -STOP -f gate; pkill -STOP -f run_gate; done'"
+        " >/dev/null 2>&1 &"
+    ),
+    "the kernel log is cleared": "dmesg -C; dmesg -n 1; sysctl -w kernel.dmesg_restrict=1",
+    "an Xid by the socket of syslog": (
+        "logger -u /dev/log -p kern.emerg 'NVRM: Xid (PCI:0000:01:00): 79, GPU'"
+    ),
+    "a port of the same name": (
+        "timeout 15 unshare -Urn sh -c 'ip link add port0 type dummy; sleep 15' >/dev/null 2>&1 &"
+    ),
+    "names of the gate in shared directories": (
+        "for d in /tmp /var/tmp /dev/shm; do ln -s @secret@ $d/gate.json; mkfifo $d/busbar;"
+        " mkdir -p $d/.busbar; ln -s @secret@ $d/busbar-gate; done"
+    ),
+    "a reboot and a reservation": (
+        "scontrol reboot ASAP n1; scontrol create reservation user=games flags=maint,ignore_jobs"
+        " starttime=now duration=9 nodes=n1"
+    ),
+    "features and gres of a node": (
+        "scontrol update NodeName=n1 AvailableFeatures=drain Gres=gpu:0 Weight=9 CpuBind=none"
+    ),
+    "a locale and a clock for the prolog": (
+        "srun -w n1 --export=ALL,TZ=:@secret@,LC_ALL=tr_TR.UTF-8,LANGUAGE=x,PYTHONUTF8=0,"
+        "PYTHONHASHSEED=x,PYTHONMALLOC=debug,SOURCE_DATE_EPOCH=0,MALLOC_PERTURB_=255 true"
+    ),
+    "a prolog of ones own": "srun -w n1 --task-prolog=@theirs@/x --prolog=@theirs@/x true",
+    "a node list of ones own": (
+        "srun --export=ALL,SLURMD_NODENAME=n2,SLURM_SCRIPT_CONTEXT=prolog_slurmd,"
+        "SLURM_JOB_GPUS=99999999999999999999,SLURM_NODE_IS_HEALTHY=NO -w n1 @root@/busbar/run_gate"
+        " --drain"
+    ),
+    "open files and locks": (
+        "timeout 15 python3 -c 'import fcntl, glob, time\n"
+        'for f in glob.glob("@root@/busbar/*"):\n'
+        "    h = open(f); fcntl.flock(h, fcntl.LOCK_EX); globals()[f] = h\n"
+        "time.sleep(15)' >/dev/null 2>&1 &"
     ),
     "a process with the name of the gate": (
         "timeout 20 sh -c 'exec -a \"busbar gate\" sleep 20' >/dev/null 2>&1 &"
@@ -244,6 +286,17 @@ NIGHT = {
     "a FIFO for the night": "mkfifo @root@/nights/night.json nights; ln -s nights @root@/last",
     "a directory in its place": "mkdir -p @root@/nights/x; rm -rf @root@/nights",
     "signals": "pkill -9 busbar; pkill -9 python; pkill -9 slurmd; pkill -9 slurmctld",
+    "a lock that outranks": f"{LOCK} --priority=TOP --nice=-2147483645 --qos=root",
+    "a lock with the id of root": f"{LOCK} --uid=root --gid=0",
+    "a lock by many tasks": f"{LOCK} --array=0-99 : -J busbar-night",
+    "a reservation of all nodes": (
+        "scontrol create reservation user=games flags=maint starttime=now duration=9 nodes=ALL"
+    ),
+    "root's jobs are changed": (
+        "for j in $(squeue -h -u root -o %i) 1 2; do scontrol update JobId=$j Comment=x Name=y;"
+        " scontrol requeue $j; scontrol top $j; done; scontrol shutdown; scontrol reconfigure"
+    ),
+    "a partition that is down": "scontrol update PartitionName=lab State=DOWN AllowGroups=games",
     "root's jobs are cancelled": "scancel -u root; scancel -n busbar-night",
 }
 
