@@ -10,6 +10,8 @@ MIB = 2**20
 GIB = 2**30
 FIRST_S, LAST_S = 946684800, 4102444800
 """A time before 2000 or after 2099 means that the clock or the file is wrong."""
+CLOCKS_S = 300
+"""Seconds by which the clocks of two machines may differ."""
 _SUFFIXES = {"": 1, "K": 2**10, "M": MIB, "G": GIB, "T": 2**40}
 
 
@@ -57,6 +59,14 @@ def seconds(time: str | int | float) -> float:
         found = moment.timestamp()
     if not FIRST_S <= found < LAST_S:
         raise ValueError(f"time: {time!r} is not between the years 2000 and 2100")
+    return found
+
+
+def past(time: str | int | float) -> float:
+    """Return a time as `seconds` does; raise ``ValueError`` also for one that is still to come."""
+    found = seconds(time)
+    if found > datetime.now(UTC).timestamp() + CLOCKS_S:
+        raise ValueError(f"time: {time!r} is later than now; correct the clock that it is from")
     return found
 
 

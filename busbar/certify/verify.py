@@ -28,7 +28,7 @@ from busbar.engine.inputs import named
 from busbar.engine.results import RESULTS_FILE, Outcome
 from busbar.errors import BusbarError, file_error
 from busbar.explain.rulebook import PATTERNS
-from busbar.units import seconds
+from busbar.units import CLOCKS_S, seconds
 from busbar.verdict import Verdict
 from busbar.words import grouped
 
@@ -36,8 +36,6 @@ _LOGS = ("rfm_job.out", "rfm_job.err", "nccl*.log")
 _MOST_PARTIES = 100
 _LINE = 70
 """Characters per line of a signature."""
-_CLOCKS_S = 300
-"""Permitted difference between the clocks of two nodes."""
 _END = "-----END SSH SIGNATURE-----"
 _ROUNDING = 5e-3
 """Permitted relative difference between a reading and the number in the log."""
@@ -120,7 +118,7 @@ def _problems(directory: Path, record: records.AcceptanceRecord) -> Iterator[str
     for number, (kept, end) in enumerate(zip(ledger.kept, ends, strict=True), 1):
         if kept.directory.name != f"{number:04}-{kept.run.kind}":
             yield f"{kept.directory.relative_to(directory)}: is not run {number} of the record"
-        if not 0 <= kept.run.seconds <= end + _CLOCKS_S - seconds(kept.run.begun):
+        if not 0 <= kept.run.seconds <= end + CLOCKS_S - seconds(kept.run.begun):
             yield f"{kept.directory.relative_to(directory)}: did not end before the next run began"
         yield from _foreign(directory, kept, said.site)
         yield from _logs(directory, kept.directory / "check")
@@ -129,12 +127,12 @@ def _problems(directory: Path, record: records.AcceptanceRecord) -> Iterator[str
 def _foreign(directory: Path, kept: Kept, site: str) -> Iterator[str]:
     """Yield documents of a run with a different time, site or node, or with contradictions."""
     begun, gated = seconds(kept.run.begun), gate.read(kept.directory / "gate", kept.run.nodes)
-    last = begun + kept.run.seconds + _CLOCKS_S
+    last = begun + kept.run.seconds + CLOCKS_S
     place, results = kept.directory.relative_to(directory), f"check/{RESULTS_FILE}"
     documents = [(f"gate: {node}", each.time, each.site) for node, each in gated.items()]
     documents += [(results, kept.checked.time, kept.checked.site)] if kept.checked else []
     for name, when, where in documents:
-        if not begun - _CLOCKS_S <= seconds(when) <= last or where != site:
+        if not begun - CLOCKS_S <= seconds(when) <= last or where != site:
             yield f"{place}/{name} is from {when} on {where}, but the run is from {kept.run.begun}"
     for node, each in gated.items():
         bad = [row.check for row in each.checks if row.verdict.is_problem]

@@ -13,7 +13,7 @@ from busbar.engine.check_document import CheckDocument, ResultRow
 from busbar.engine.results import Outcome, Result, sentence
 from busbar.engine.verdicts import verdict_on
 from busbar.expect.expectation import Expectation
-from busbar.units import seconds
+from busbar.units import past
 from busbar.verdict import Verdict, combined, worst
 from busbar.words import grouped
 
@@ -84,7 +84,7 @@ def of_document(document: CheckDocument) -> Snapshot:
         for (check, partition, environment), results in rows.items()
     ]
     try:
-        seconds(document.time)
+        past(document.time)
     except ValueError as error:
         outcomes.append(Outcome.failed("the time of the run", document.lane, str(error)))
     # Do not trust a verdict that is better than the readings.

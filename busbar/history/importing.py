@@ -28,7 +28,7 @@ from busbar.history.record import HistoryRecord, Measured, flat, measured
 from busbar.history.store import HistoryStore
 from busbar.parse import numbers
 from busbar.parse.text import Source
-from busbar.units import format_bytes, seconds
+from busbar.units import format_bytes, past
 
 _Text = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
 """Text; null is none."""
@@ -112,7 +112,7 @@ def _record(text: str) -> HistoryRecord:
     )
 
 
-_seconds = lru_cache(4096)(seconds)
+_seconds = lru_cache(4096)(past)
 
 
 @lru_cache(4096)
@@ -233,7 +233,7 @@ def _document(text: str) -> Any:
 
 
 def _checked(document: CheckDocument) -> Iterator[HistoryRecord]:
-    time = seconds(document.time)
+    time = _seconds(document.time)
     of_nodes = document.node_provenance
     for row in document.results:
         facts = document.provenance.get(row.check, {})

@@ -59,6 +59,12 @@ def real(text: str | bytes) -> float | None:
     return None if math.isinf(value) and "inf" not in word.lower() else value
 
 
+def real_or_nan(text: str | bytes) -> float:
+    """Return the number in ``text``, and NaN for other text."""
+    value = real(text)
+    return math.nan if value is None else value
+
+
 def load_json(text: str | bytes, *, once: bool = False) -> Any:
     """Return the document in ``text``; with ``once`` no object may have a key twice.
 

@@ -139,6 +139,7 @@ REFUSED = [
             ({"value": float("nan")}, "line 2:"),
             ({"time": "yesterday"}, "line 2: time: 'yesterday' is not ISO 8601"),
             ({"time": -5}, "between the years"),
+            ({"time": "2099-01-01"}, "is later than now"),
             ({"metric": 3}, "line 2: metric"),
             ({"provenance": "x"}, "line 2: provenance"),
         ]
@@ -154,6 +155,7 @@ REFUSED = [
     (report_of(FIVE, time=float("nan")), "is not between the years"),
     (report_of(FIVE, time="soon"), "is not ISO 8601"),
     (checked(time="now", results=[]), "time: 'now' is not ISO 8601"),
+    (checked(time="2098-01-01", results=[]), "time: '2098-01-01' is later than now"),
     (checked(time="2026-11-01", results=[{"check": "net"}]), "results.0.verdict: Field required"),
 ]
 

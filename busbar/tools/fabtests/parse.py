@@ -42,10 +42,9 @@ def rows(lines: Iterable[str]) -> list[FabtestsRow]:
             if len(words) != len(names):
                 raise ValueError(f"{line.strip()!r} does not fit {' '.join(names)!r}")
             row = dict(zip(names, words, strict=True))
-            rate, each = numbers.real(row["MB/sec"]), numbers.real(row.get("usec/xfer", "nan"))
+            rate, each = numbers.real(row["MB/sec"]), numbers.real_or_nan(row.get("usec/xfer", ""))
             if rate is None:
                 raise ValueError(f"{line.strip()!r} has no rate")
-            each = math.nan if each is None else each
             back = row.get("#ack", row.get("#sent", "")).removeprefix("=")
             # The rate has two decimals.
             same = math.isnan(each) or math.isclose(

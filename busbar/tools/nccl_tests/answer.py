@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from busbar.engine.contradictions import half_unit, product_of, rate_of
 from busbar.engine.job_output import JobOutput
@@ -184,7 +184,8 @@ def _of_average(table: NcclTable) -> str:
     The tool prints six digits of the mean of the rates before it rounds them for the rows.
     """
     halves = [half for row, _ in table.rows for half in (row.out_of_place, row.in_place) if half]
-    sizes = NcclOptions(**table.parameters[0]).sizes if table.parameters else ()
+    stated: Any = table.parameters[0] if table.parameters else {}
+    sizes = NcclOptions(**stated).sizes
     if table.average is None or not sizes or len(table.rows) != len(sizes):
         return ""
     mean = sum(half.busbw for half in halves) / len(halves)

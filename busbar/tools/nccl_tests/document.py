@@ -138,8 +138,7 @@ def _read(document: dict[str, Any], places: _Places, *, complete: bool) -> JobOu
     if bounds := _json_bounds(document.get("out_of_bounds") or {}):
         line = places.find(r'"count"\s*:\s*"?\d+', after='"out_of_bounds"')
         facts.out_of_bounds = OutOfBounds(*bounds, line)
-    if "bandwidth" in (mean := document.get("average_bus_bandwidth") or {}):
-        facts.part(NcclTable).average = numbers.json_real(mean["bandwidth"])
+    facts.part(NcclTable).average = _json_mean(document.get("average_bus_bandwidth") or {})
     if parameters := _json_parameters(config):
         line = places.find(r'"maximum_bytes"\s*:\s*\d+')
         facts.part(NcclTable).parameters = parameters, line
@@ -195,6 +194,10 @@ def _json_bounds(bounds: dict[str, Any]) -> tuple[int, bool] | None:
     count = numbers.json_real(bounds["count"])
     okay = str(bounds.get("okay", "true")).lower() == "true"
     return parse.count_wrong(count, errors=False), count == 0 and okay
+
+
+def _json_mean(mean: dict[str, Any]) -> float | None:
+    return numbers.json_real(mean["bandwidth"]) if "bandwidth" in mean else None
 
 
 def _json_parameters(config: dict[str, Any]) -> Parameters | None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -78,8 +77,7 @@ class NcclReader(TableReader):
             facts.finished, facts.tool = facts.finished or evidence, facts.tool or TOOL_NAME
         elif average := PATTERNS["average"].match(text):
             facts.finished = evidence
-            mean = numbers.real(average["gb_per_s"])
-            facts.part(NcclTable).average = math.nan if mean is None else mean
+            facts.part(NcclTable).average = numbers.real_or_nan(average["gb_per_s"])
         elif version := PATTERNS["version"].match(text):
             self._begin(evidence)
             versions = version.groupdict("")
@@ -94,14 +92,17 @@ class NcclReader(TableReader):
         elif columns := PATTERNS["columns"].match(text):
             self._errors = columns["last"] == "error"
         elif units := parse.parse_units(text):
-            for wrong in units - {_UNITS}:
-                words = f"the table is in {' '.join(wrong)}, the tool prints {' '.join(_UNITS)}"
-                facts.note_contradiction(words, evidence)
+            self._check_units(units, evidence)
         elif started := PATTERNS["collective"].match(text):
             facts.names.append((started["program"].removesuffix("_perf"), evidence))
         else:
             return False
         return True
+
+    def _check_units(self, units: set[tuple[str, ...]], evidence: Evidence) -> None:
+        for wrong in units - {_UNITS}:
+            words = f"the table is in {' '.join(wrong)}, the tool prints {' '.join(_UNITS)}"
+            self.run.note_contradiction(words, evidence)
 
     def _begin(self, evidence: Evidence) -> None:
         """Begin a table with the first line of its header."""
