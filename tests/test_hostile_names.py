@@ -18,7 +18,7 @@ import pytest
 from busbar import site as sites
 from busbar.boundary import refuse_unsafe, refuse_unsafe_reference
 from busbar.cli import main
-from busbar.commands.cluster_options import output_of
+from busbar.commands.declare import output_of
 from busbar.data import CHECKS
 from busbar.delivery.choice import Choice
 from busbar.delivery.environments import Parts, environment_of

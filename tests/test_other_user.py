@@ -17,8 +17,8 @@ import pytest
 from busbar.boundary import refuse_foreign_temporary
 from busbar.errors import BusbarError
 from busbar.gate.memory import recall
+from busbar.gate.run import judge_commands
 from busbar.gate.site import CommandRule
-from busbar.gate.site_commands import judge_commands
 from busbar.verdict import Verdict
 from tests.files import written
 from tests.gate.node import SITE

@@ -27,8 +27,7 @@ from busbar.check.surroundings import (
 )
 from busbar.check.target import Target, target_of, untested
 from busbar.commands.check_end import RunState, conclude
-from busbar.commands.cluster_options import output_of, tell, wish_of
-from busbar.commands.declare import show
+from busbar.commands.declare import output_of, show, tell, wish_of
 from busbar.data import CHECKS, history_directory
 from busbar.delivery import reframe as reframe_configuration
 from busbar.delivery.choice import Choice

@@ -29,11 +29,9 @@ from busbar.cluster.nightly.night import (
     summary,
 )
 from busbar.cluster.nightly.plan import planned
-from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.run import Runner
-from busbar.cluster.nightly.stages import NightJob, sample_of
-from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
-from busbar.commands.declare import command, show
+from busbar.cluster.nightly.stages import GRACE_S, NightJob, sample_of
+from busbar.commands.declare import choice_of, command, output_of, show, tell, wish_of
 from busbar.document import to_json
 from busbar.errors import BusbarError, of_os
 from busbar.report.junit import junit_of_night

@@ -13,8 +13,7 @@ from busbar.boundary import replace_file
 from busbar.check.surroundings import own
 from busbar.cluster.nodes.looks import look_of
 from busbar.cluster.nodes.record import NodeRecord, NodesDocument, load, update
-from busbar.commands.cluster_options import output_of, tell
-from busbar.commands.declare import command, show
+from busbar.commands.declare import command, output_of, show, tell
 from busbar.errors import BusbarError, file_error
 from busbar.report.prometheus import node_metrics
 from busbar.site.gate import NodeAction, NodePolicy

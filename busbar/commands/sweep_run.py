@@ -21,8 +21,7 @@ from busbar.cluster.measure.store import PLAN, RESULTS
 from busbar.cluster.sweep.accusation import WORDS, accused_text
 from busbar.cluster.sweep.document import GoneNode, RunAccusation, SweepRun
 from busbar.cluster.sweep.rows import PairState
-from busbar.commands.cluster_options import choice_of, output_of, tell, wish_of
-from busbar.commands.declare import show
+from busbar.commands.declare import choice_of, output_of, show, tell, wish_of
 from busbar.data import busbar
 from busbar.errors import BusbarError
 from busbar.slurm.client import Slurm

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from . import pages
 from .checks import checks_page
-from .documents import documents, json_page
 from .pictures import PICTURES, picture
+from .schemas import documents, json_page
 
 PAGES: dict[str, Callable[[], Iterable[str]]] = {
     "causes.md": pages.causes_page,

@@ -18,7 +18,7 @@ from busbar.site import stacks, systems
 from busbar.site.stacks import MANIFEST, STACKS, find_environment
 from busbar.spack import FILE, Lock, LockedPackage, load
 
-from . import check, inputs, manifest, versions
+from . import check, inputs, manifest
 
 ROOT = data.SITES / STACKS
 _FOLLOWS = "a dependency changed"
@@ -151,7 +151,7 @@ def _pins(args: argparse.Namespace) -> int:
     for item in chosen(args.names).values():
         lanes = [path.name for path in item.scopes if path.parent.name == "lanes"]
         lines = found.setdefault(lanes[0] if lanes else "no lane", set())
-        lines.update(versions.outdated(load(item.lock)))
+        lines.update(check.outdated(load(item.lock)))
     for lane, lines in sorted(found.items()):
         print(f"{lane}:", *sorted(lines), sep="\n  ")
     return 0

@@ -19,7 +19,7 @@ from busbar.engine.results import Outcome
 from busbar.engine.run import Run
 from busbar.explain.core import explain_output
 from busbar.explain.model import Explanation
-from busbar.tools.ucx_perftest.parse import final_row
+from busbar.tools.ucx_perftest import final_row
 
 DATA = Path(__file__).parents[1] / "data"
 SITE = sites.load("h200x4")

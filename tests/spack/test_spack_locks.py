@@ -18,7 +18,7 @@ from busbar.site.delivery import Delivery
 from busbar.site.stacks import environment_directory, environment_name, environments, shared
 from busbar.site.systems import BASE
 from busbar.tools import TOOLS
-from ci.spack import check, gpu_aware_source, locks, manifest, versions
+from ci.spack import check, gpu_aware_source, locks, manifest
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ROOT / "packages/spack_repo/busbar/packages"
@@ -70,12 +70,12 @@ def test_the_locks_are_what_their_manifests_and_the_mission_ask_for(
 
 def test_no_lock_is_deprecated_or_vulnerable_unless_it_is_named() -> None:
     """The check refuses all others; what no lock needs any more must not stay named."""
-    found = {name for each in MANIFESTS for name, _ in versions.defects(load(each.lock))}
-    assert found == set(versions.KNOWN["kept"])
+    found = {name for each in MANIFESTS for name, _ in check.defects(load(each.lock))}
+    assert found == set(check.KNOWN["kept"])
     built = {n.name for m in MANIFESTS for n in load(m.lock).nodes.values() if n.prefix is None}
     own = {"gcc-runtime", "gpu-aware-mpi", "rccl-tests"}  # without releases
     of_machines = {"cuda", "hip", "slurm", "spack"}
-    assert versions.KNOWN["packages"].keys() == built - own | of_machines
+    assert check.KNOWN["packages"].keys() == built - own | of_machines
 
 
 def test_versions_are_compared_by_number() -> None:
@@ -88,7 +88,7 @@ def test_versions_are_compared_by_number() -> None:
         ("1.22.0", "1.20.1"): "",
         ("2025-08-12", "2026-03-19"): "1 major",
     }
-    assert {pair: versions.behind(*pair) for pair in table} == table
+    assert {pair: check.behind(*pair) for pair in table} == table
 
 
 def test_what_is_behind_is_printed_by_lane(capsys: pytest.CaptureFixture[str]) -> None:

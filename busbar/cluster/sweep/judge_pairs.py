@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from busbar.cluster.sweep import evidence
 from busbar.cluster.sweep.localise import (
     ALPHA,
     FEWEST,
     FREE,
     Bools,
+    Culprit,
     Floats,
     Ints,
     Located,
@@ -28,6 +28,68 @@ from busbar.cluster.sweep.localise import (
 from busbar.cluster.sweep.paths import MINORITY, Paths, model
 from busbar.cluster.sweep.uplinks import PATH, slow_uplinks, touching
 
+
+# ---- The sentences that say why something is accused
+def gb_per_s(rates: Floats) -> float:
+    """Return the median of rates, which are logarithms, in GB/s."""
+    return math.exp(float(np.median(rates)))
+
+
+def of_node(pairs: Pairs, culprit: Culprit, candidates: Bools, expected: str) -> str:
+    """Return the evidence against one end. ``expected`` is what a pair must reach."""
+    mine = (pairs.a == culprit.end) | (pairs.b == culprit.end)
+    others = np.where(pairs.a == culprit.end, pairs.b, pairs.a)[mine]
+    rates = pairs.rate[mine]
+    if culprit.common:
+        return (
+            f"{_range(rates)} in {len(rates)} pairs; {expected}; all its "
+            "partners are equally slow, so the cause may be common"
+        )
+    with_healthy = ~candidates[others]
+    theirs = np.isin(pairs.a, others[with_healthy]) | np.isin(pairs.b, others[with_healthy])
+    return (
+        f"{_range(rates[with_healthy])} in {culprit.pairs} pairs with different healthy nodes"
+        f"{_elsewhere(pairs.rate[theirs & ~mine], ', which reach')}; {expected};"
+        f" {_chance(culprit)}"
+    )
+
+
+def of_link(pairs: Pairs, a: int, b: int, culprit: Culprit, expected: str) -> str:
+    """Return the evidence against the path between two nodes that are both well."""
+    mine = (np.minimum(pairs.a, pairs.b) == a) & (np.maximum(pairs.a, pairs.b) == b)
+    ends = np.isin(pairs.a, (a, b)) | np.isin(pairs.b, (a, b))
+    return (
+        f"{_range(pairs.rate[mine])} in {int(mine.sum())} readings"
+        f"{_elsewhere(pairs.rate[ends & ~mine], ', while both nodes reach')}; {expected};"
+        f" {_chance(culprit)}"
+    )
+
+
+def of_uplink(pairs: Pairs, mine: Bools, inner: Bools, others: Bools, expected: str) -> str:
+    """Return the evidence against uplinks that ``mine`` cross and ``others`` do not."""
+    inside = f"{gb_per_s(pairs.rate[inner]):.4g} GB/s inside" if inner.any() else "none inside"
+    rest = f", {gb_per_s(pairs.rate[others]):.4g} GB/s by others" if others.any() else ""
+    rounds = len(np.unique(pairs.round[mine]))
+    return (
+        f"{_range(pairs.rate[mine])} in {int(mine.sum())} pairs that cross them in {rounds}"
+        f" rounds; {inside}{rest}; {expected}"
+    )
+
+
+def _elsewhere(rates: Floats, words: str) -> str:
+    return f"{words} {gb_per_s(rates):.4g} GB/s with others" if len(rates) else ""
+
+
+def _range(rates: Floats) -> str:
+    least, most = math.exp(float(rates.min())), math.exp(float(rates.max()))
+    return f"{least:.4g} to {most:.4g} GB/s" if most > least else f"{least:.4g} GB/s"
+
+
+def _chance(culprit: Culprit) -> str:
+    return f"the chance of this in a healthy fleet is below {max(culprit.chance, 1e-30):.0e}"
+
+
+# ---- The judge
 # The constants: value, meaning, and how to see what another value costs.
 #   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep-method.md
 #   method  part of the method, with the reason above
@@ -135,7 +197,7 @@ class Judge:
                 found.open.append(f"{nodes} nodes are too few to compare; pass --limit")
             _note_slow_crossing(found, paths.rates, crossing, cut)
             _note_generations(found, pairs, paths)
-        expected = f"the fleet reaches {evidence.gb_per_s(paths.rates[rest]):.4g} GB/s"
+        expected = f"the fleet reaches {gb_per_s(paths.rates[rest]):.4g} GB/s"
         one = _Pass(pairs, pairs.relative(paths.rates), *masks, cut, expected, relative=True)
         self._add(found, one.where(rest))
         found.suspects -= found.nodes.keys()
@@ -168,7 +230,7 @@ class Judge:
         for culprit in located.culprits:
             mine = one.shows & ((one.rates.a == culprit.end) | (one.rates.b == culprit.end))
             rates = one.rates.where(one.shows) if mine.sum() >= FEWEST else one.rates
-            text = evidence.of_node(rates, culprit, located.candidates, one.expected)
+            text = of_node(rates, culprit, located.candidates, one.expected)
             found.nodes.setdefault(culprit.end, text)
             found.common |= {culprit.end} if culprit.common else set()
         found.suspects |= set(located.suspects)
@@ -188,7 +250,7 @@ class Judge:
             explained |= mine
             inner = np.isin(self.leaf[pairs.a], uplink) & ~one.crossing
             others = one.crossing & ~mine
-            text = evidence.of_uplink(pairs, mine, inner, others, one.expected)
+            text = of_uplink(pairs, mine, inner, others, one.expected)
             found.uplinks.setdefault(uplink, text)
         return explained
 
@@ -209,7 +271,7 @@ class Judge:
                 rest, rates, culprit.end, one.cut, others
             ):
                 continue  # it remains a suspect
-            found.links.setdefault((a, b), evidence.of_link(rates, a, b, culprit, one.expected))
+            found.links.setdefault((a, b), of_link(rates, a, b, culprit, one.expected))
         healthy = rest.where(~bad[rest.a] & ~bad[rest.b])
         keys, where = np.unique(links_of(healthy), return_inverse=True)
         found_rates, counts = best_of(where, healthy.rate, len(keys))
@@ -273,8 +335,8 @@ def _mixed(rates: Pairs, candidates: Bools) -> str:
     if not slow or (slow * 2 < present and (slow <= _FEW or slow <= MINORITY * present)):
         return ""
     theirs = candidates[rates.a] | candidates[rates.b]
-    slower = evidence.gb_per_s(rates.rate[theirs])
-    others = "" if theirs.all() else f", others {evidence.gb_per_s(rates.rate[~theirs]):.4g}"
+    slower = gb_per_s(rates.rate[theirs])
+    others = "" if theirs.all() else f", others {gb_per_s(rates.rate[~theirs]):.4g}"
     return _kinds(slow, present, slower, others)
 
 
@@ -290,7 +352,7 @@ def _faster(rest: Pairs, rates: Pairs, cut: float) -> str:
     faster = rest.rate > -2 * cut
     if faster.sum() < FEWEST or faster.mean() < _FASTER or faster.all():
         return ""
-    fast, most = (evidence.gb_per_s(rates.rate[which]) for which in (faster, ~faster))
+    fast, most = (gb_per_s(rates.rate[which]) for which in (faster, ~faster))
     return (
         f"{int(faster.sum())} of {len(rest)} pairs reach {fast:.4g} GB/s, most {most:.4g}: without"
         " a limit, most nodes may be slow or of a different kind; pass --limit"
@@ -303,7 +365,7 @@ def _note_generations(found: JudgedPairs, pairs: Pairs, paths: Paths) -> None:
     of = np.minimum(paths.generation[pairs.a], paths.generation[pairs.b])
     ends, slow = np.union1d(pairs.a, pairs.b), of < of.max()
     count = int((paths.generation[ends] < of.max()).sum())
-    older, newer = (evidence.gb_per_s(paths.ends[which]) for which in (slow, ~slow))
+    older, newer = (gb_per_s(paths.ends[which]) for which in (slow, ~slow))
     others = f", others {newer:.4g}, and are compared with their own kind"
     found.open.append(_kinds(count, len(ends), older, others))
 
@@ -311,7 +373,7 @@ def _note_generations(found: JudgedPairs, pairs: Pairs, paths: Paths) -> None:
 def _note_slow_crossing(found: JudgedPairs, rates: Floats, crossing: Bools, cut: float) -> None:
     if crossing.all() or not crossing.any():
         return
-    across, inside = evidence.gb_per_s(rates[crossing]), evidence.gb_per_s(rates[~crossing])
+    across, inside = gb_per_s(rates[crossing]), gb_per_s(rates[~crossing])
     if math.log(across / inside) < cut:
         found.open.append(
             f"pairs of different leaves reach {across:.4g} GB/s, pairs of one leaf {inside:.4g}:"
