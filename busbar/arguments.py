@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from busbar.boundary import one_line, visible
-from busbar.errors import near, suggestion
+from busbar.errors import suggestion
+from busbar.near import nearest
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -130,8 +131,8 @@ class Parser(argparse.ArgumentParser):
 
     def meant(self, word: str) -> str:
         """Return the replacement for an invalid word, as the end of an error."""
-        close = near(word, self._option_string_actions)
-        return f"; did you mean {close!r}?" if close else ""
+        close = nearest(word, self._option_string_actions)
+        return f"; did you mean {close[0]!r}?" if close else ""
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:

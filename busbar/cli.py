@@ -20,9 +20,10 @@ from busbar.arguments import Parser, actions
 from busbar.boundary import refuse_foreign_temporary, visible
 from busbar.data import full_version, to_install
 from busbar.document import ErrorDocument, ErrorRow, to_json
-from busbar.errors import BusbarError, near, suggestion
+from busbar.errors import BusbarError, suggestion
 from busbar.meant import Meant, of_no_command
-from busbar.mistakes import ignored_variable, of_file
+from busbar.mistakes import ignored_variable, of_file, refuse_other_file
+from busbar.near import nearest
 from busbar.redact import redact
 from busbar.terminal import stderr, stdout
 
@@ -71,9 +72,9 @@ class _Parser(Parser):
         if known and value not in known:
             words = Meant(self._actions, self._words)
             if isinstance(action, argparse._SubParsersAction):
-                hint = of_no_command(value, known)
+                hint = of_no_command(value, known, self.prog.partition(" ")[2])
             else:
-                close = near(str(value), map(str, known))
+                close = nearest(str(value), map(str, known))
                 hint = words.value(action, str(value)) or ("" if close else self.meant(str(value)))
             hint = hint or f"; {suggestion(str(value), map(str, known))}"
             hint += "; or omit it" if action.nargs == "?" else ""
@@ -155,6 +156,7 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
             if ignored := ignored_variable(command, vars(args)):
                 stderr().line(f"busbar: {ignored}")
             refuse_foreign_temporary()
+            refuse_other_file(command, words)
             status: int = args.run(args)
             sys.stdout.flush()
     except _UsageExit as end:

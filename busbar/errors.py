@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 import errno
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from difflib import get_close_matches
+
+from busbar.near import nearest
 
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """Exceptions raised by a value of an unexpected form."""
 
 
+_MOST_KNOWN = 45
+"""Words in a list of all that are known."""
 _PERMISSIONS = "ls -l shows its permissions, chmod changes them"
 _STEPS = {
     errno.ENOENT: "check the path; mkdir -p makes a directory",
@@ -91,36 +93,19 @@ def several(errors: Sequence[BusbarError]) -> BusbarError:
 
 
 def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
-    """Return ``did you mean 'x'?`` if a known word is close, or ``otherwise``, or all words."""
+    """Return ``did you mean 'x'?`` for the words that may be meant, or ``otherwise``, or all."""
     words = list(known)
-    if meant := near(word, words):
-        return f"did you mean {meant!r}?"
-    return otherwise or f"known: {', '.join(words) or 'none'}"
+    if meant := nearest(word, words):
+        return f"did you mean {' or '.join(map(repr, meant))}?"
+    more = f" and {len(words) - _MOST_KNOWN} more" * (len(words) > _MOST_KNOWN)
+    return otherwise or f"known: {', '.join(words[:_MOST_KNOWN]) or 'none'}{more}"
 
 
-def near(word: str, known: Iterable[str]) -> str:
-    """Return the known word that is probably meant; empty if none is close."""
-    words, meant = list(known), _plain(word)
-    plain = {_plain(each): each for each in reversed(words)}
-    # ``--retry`` for ``--max-retries``, the only one with such a part.
-    start = meant.strip("-")[:4]
-    parts = [each for each in words if re.search(rf"(?<!\w){re.escape(start)}", each)]
-    begun = sorted((each for each in plain if each.startswith(meant) and word), key=len)
-    close = (
-        [plain[each] for each in begun or get_close_matches(meant, plain, n=1, cutoff=0.8)]
-        or (parts if len(parts) == 1 and len(start) == 4 else [])
-        or [plain[each] for each in get_close_matches(meant, plain, n=1)]
-        or [each for short, each in plain.items() if len(short) > 3 and _shortens(short, meant)]
-    )
-    return close[0] if close else ""
-
-
-def _shortens(short: str, word: str) -> bool:
-    """Return whether a word contains the letters of a shorter word in order."""
-    letters = iter(word)
-    return all(letter in letters for letter in short)
-
-
-def _plain(word: str) -> str:
-    """Return a name without the details that people forget: case, hyphens and underscores."""
-    return re.sub(r"^-+|(?<=\w)[-_. ]", "", word.casefold())
+def require_known(
+    what: str, word: object, known: Iterable[str], where: str = "", otherwise: str = ""
+) -> None:
+    """Raise ``BusbarError`` for a word that is not known: ``no partition 'gpuu'``."""
+    words = list(known)
+    if word not in words:
+        hint = suggestion(str(word), words, otherwise)
+        raise BusbarError(f"{what} {word!r}", where=where, hint=hint)

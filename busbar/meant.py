@@ -10,18 +10,28 @@ import argparse
 import os
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
 from busbar.arguments import accepts
-from busbar.errors import BusbarError, near
+from busbar.errors import BusbarError
 from busbar.mistakes import other_command, reader
+from busbar.near import nearest
 from busbar.parse.tables import beside
 from busbar.site.load import find
+from busbar.site.model import Partition, Site
+from busbar.slurm.options import sbatch_options
+from busbar.units import SECONDS, duration
 
-_TIME = re.compile(r"(?P<count>\d+(?:\.\d+)?) ?(?P<unit>[smhd])[a-z]*")
+_SITE_KEYS = {*Site.model_fields, *Partition.model_fields} - {"name"}
+_FEW = 10
+_RATE = re.compile(
+    r"(?P<count>\d{1,9}(?:\.\d{1,9})?) ?[Gg](?:i?B|(?P<bits>b(?:its?)?))?(?:/s|ps)?"
+)
 
 
 class Meant:
@@ -37,41 +47,59 @@ class Meant:
         """Return what an unknown option means: a near name, or one of another program."""
         word, equals, value = unknown.partition("=")
         value = value if equals else dict(pairwise(self._words)).get(word, "")
-        close = near(word, self._options) if len(word) > 2 else ""
-        rows = [row for row in beside(__file__)["options"] if word in row["names"]]
-        ours = [(row["of"], key) for row in rows for key in row["ours"] if key in self._options]
-        if ours and close not in [key for _, key in ours]:
-            of, key = ours[0]
-            return f" (an option of {of}); write {self._written(key, value)}"
-        if then := [f" (an option of {row['of']}); {row['then']}" for row in rows if row["then"]]:
-            return then[0]
+        close = nearest(word, self._options) if len(word) > len("-s") else []
+        return (
+            self._of_program(word, value, close)
+            or self._without_option(word, value, close)
+            or self._of_ours(word, value, close)
+        )
+
+    def _of_program(self, word: str, value: str, close: Sequence[str]) -> str:
+        table = beside(__file__)["options"]
+        # Several words tell whose they are: -b is of Slurm as well, -b 8 -e 1G of nccl-tests.
+        given = {each.partition("=")[0] for each in self._words}
+        of = Counter(row["of"] for row in table for name in row["names"] if name in given)
+        rows = sorted((row for row in table if word in row["names"]), key=lambda r: -of[r["of"]])
+        for row in rows:
+            if ours := [key for key in row["ours"] if key in self._options]:
+                step = f"write {self._written(ours[0], value)}"
+                return f" (an option of {row['of']}); {step}" if ours[0] not in close else ""
+        then = [f" (an option of {row['of']}); {row['then']}" for row in rows if row["then"]]
+        if self._of_slurm and not (close or then) and word in sbatch_options():
+            joined = f"{word}{'=' if word.startswith('--') else ' '}{value}" if value else word
+            return f"; an option of Slurm is given as --sbatch '{joined}'"
+        return then[0] if then else ""
+
+    def _without_option(self, word: str, value: str, close: Sequence[str]) -> str:
+        metavar = word.rpartition("-")[2].upper()
+        if metavar in self._places:
+            return f"; {metavar} is given without an option"
+        if self._places and not close and value and os.path.exists(value):
+            return f"; {self._places[0]} is given without an option"
+        return ""
+
+    def _of_ours(self, word: str, value: str, close: Sequence[str]) -> str:
         name = word.lstrip("-")
-        metavar = name.rpartition("-")[2].upper()
-        found = [
+        found = [*close] or [
             key
             for key, each in self._options.items()
-            if each.metavar == metavar or value in (each.choices or ()) or key == f"--{value}"
+            if each.metavar == name.rpartition("-")[2].upper()
+            or value in (each.choices or ())
+            or key == f"--{value}"
+            or (key == "--site" and value and _is_site(value))
         ]
         begun = [key for key in self._options if key.startswith(f"--{name}")]  # -s for --site
-        found = [*found, close] if close else found or begun or self._named_in_help(name)
-        hint = f"; did you mean {' or '.join(map(repr, dict.fromkeys(found)))}?" if found else ""
-        if self._of_slurm and not close:
-            given = f"{word}{'=' if word.startswith('--') else ' '}{value}" if value else word
-            hint += f"; an option of Slurm is given as --sbatch '{given}'"
-        if self._places and (metavar in self._places or not hint) and not close:
-            place = metavar if metavar in self._places else self._places[0]
-            return f"; {place} is given without an option"
-        return hint
-
-    def _named_in_help(self, name: str) -> list[str]:
-        begins = re.compile(rf".{{,30}}\b{re.escape(name.removesuffix('s'))}s?\b", re.IGNORECASE)
-        known = self._options.items() if len(name) > 1 else ()
-        return [key for key, each in known if begins.match(each.help or "")]
+        if found := found or begun:
+            return f"; did you mean {' or '.join(map(repr, dict.fromkeys(found)))}?"
+        if name in _SITE_KEYS and "--site" in self._options:
+            return f"; write it as the key {name} in site.yaml, and pass that with --site"
+        known = [key for key in self._options if key not in ("--help", "--version")]
+        return f"; known: {', '.join(known)}" if len(known) <= _FEW else ""
 
     def _written(self, key: str, value: str) -> str:
         """Return an option with the value if that is (almost) valid, otherwise with its form."""
         action = self._options[key]
-        is_count = value.isdecimal() and not (action.type or action.choices)  # -N 2 is no name
+        is_count = value.isdecimal() and action.metavar == "NODES"  # -N 2 is no name
         if value and not is_count and (valid := next(_valid(action, value), "")):
             return f"{key} {shlex.quote(valid)}"
         known = " or ".join(shlex.quote(str(each)) for each in action.choices or ())
@@ -83,7 +111,8 @@ class Meant:
         both = f"{value} {dict(pairwise(self._words)).get(value, '')}"
         if key and (action.type or action.choices) and accepts(action, both):
             return f"; write {key} {shlex.quote(both)}"
-        meant = next(_valid(action, value), "")
+        parts = [each for each in re.split("[,:]", value) if accepts(action, each)]  # 8M:1G
+        meant = next(_valid(action, value), (parts or [""])[-1])
         return f"; did you mean {f'{key} {meant}'.strip()!r}?" if meant else ""
 
     def place(self, word: str) -> str:
@@ -97,10 +126,9 @@ class Meant:
             )
             action = next((a for a in options.values() if option in a.option_strings), None)
             is_typed = action and (action.type or action.choices) and action.type is not Path
-            if option == "--sbatch" or (action and is_typed and accepts(action, value)):
-                quoted = f"; write {option} {shlex.quote(value)}"
-            elif action and is_typed and accepts(action, value.replace(" ", ",")):
-                quoted = f"; write {option} {value.replace(' ', ',')}"
+            valid = next(_valid(action, value), "") if action and is_typed else ""
+            if valid or option == "--sbatch":
+                quoted = f"; write {option} {shlex.quote(valid or value)}"
         kinds = {"DIR": not os.path.isfile(word), "FILE": os.path.isfile(word)}
         of_paths = [key for key, each in options.items() if kinds.get(str(each.metavar))]
         found = [key for key, each in options.items() if word in (each.choices or ())]
@@ -109,16 +137,18 @@ class Meant:
         found = found or [key for key in ["--name"] if key in options and word.isidentifier()]
         if not (found or quoted) and ("/" in word or "." in word):
             found = [key for key in of_paths if key == "--output"] or of_paths
+        if not (quoted or found or self._places):
+            return f"; this command takes only options: omit it{of_no_command(word, (), '')}"
         return quoted or (f"; did you mean '{found[0]} {word}'?" if found else "")
 
 
-def of_no_command(word: str, known: Sequence[str]) -> str:
+def of_no_command(word: str, known: Sequence[str], group: str) -> str:
     """Return the command that is meant by a word, or that takes it: a site, or a file."""
     if os.path.isfile(word):
         return f"; write {reader(Path(word))}"
     if os.sep in word and _is_site(word):
         return f"; write busbar COMMAND --site {word}"
-    meant = other_command(word, known)
+    meant = other_command(word, known, group)
     return f"; {meant}" if meant else ""
 
 
@@ -129,10 +159,27 @@ def _is_site(word: str) -> bool:
 
 
 def _valid(action: argparse.Action, value: str) -> Iterator[str]:
-    """Yield a value and what is like it, as far as the option accepts it."""
+    """Yield a value and other ways to write it, as far as the option accepts them."""
     nearly = [value, f"{value}m", f"{value}%", value.replace(",", "."), value.strip("'\" ")]
-    time = _TIME.fullmatch(value)
-    names = f"{action.metavar} {action.option_strings}"  # H ['--max-hours']
-    if time and re.search(rf"(?:^|-){time['unit']}[a-z]*[ ']", names, re.IGNORECASE):
-        nearly.append(time["count"])
+    nearly += [re.sub("[ ,;]+", ",", value), value.lower(), value.upper(), *_dates(value.lower())]
+    nearly += [re.sub("(?i)/s$|ps$", "", value)]
+    if (rate := _RATE.fullmatch(value)) and action.metavar == "GBPS":
+        nearly.append(f"{float(rate['count']) / (8 if rate['bits'] else 1):g}")
+    if total := duration(value.lower()):
+        names = f"{action.metavar} {action.option_strings}"  # H ['--max-hours']
+        nearly += [
+            f"{total / unit:g}"
+            for letter, unit in SECONDS.items()
+            if re.search(rf"(?:^|-){letter}[a-z]*[ ']", names, re.IGNORECASE)
+        ]
     yield from (each for each in nearly if accepts(action, each))
+
+
+def _dates(text: str) -> Iterator[str]:
+    """Yield the ISO 8601 form of a day: 31/01/2026, 31.1.2026, 7d, 2 weeks ago, last week."""
+    if day := re.fullmatch(r"(\d{1,2})[/. ](\d{1,2})[/. ](\d{4})", text):
+        yield "{2}-{1:0>2}-{0:0>2}".format(*day.groups())
+    yield re.sub(r"[/.]", "-", text)
+    if past := re.fullmatch(r"(last|\d{1,3}) ?(d|w|m)[a-z]*( ago)?", text):
+        days = {"d": 1, "w": 7, "m": 30}[past[2]] * (1 if past[1] == "last" else int(past[1]))
+        yield (datetime.now(UTC).date() - timedelta(days)).isoformat()

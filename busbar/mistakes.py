@@ -5,42 +5,62 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
+from functools import cache
 from pathlib import Path
 from typing import Any, cast
 
 from busbar import commands
 from busbar.boundary import regular
-from busbar.errors import BusbarError, near
+from busbar.errors import BusbarError
+from busbar.near import misspelled, nearest, synonyms
 from busbar.parse.tables import beside, load_yaml
 
 _HEAD = 4096
+_SHORT = 2
 _OURS = "BUSBAR_"
 
 
-def other_command(word: str, known: Sequence[str]) -> str:
-    """Return the commands that a word may mean, as a question; may be empty.
+def other_command(word: str, known: Sequence[str], group: str) -> str:
+    """Return the commands or options that a word may mean, as a question; may be empty.
 
-    ``known`` are the commands that are valid in its place.
+    ``known`` are the commands that are valid in its place, those of ``group``.
     """
-    names: dict[str, list[str]] = {name: [name] for name in commands.SUMMARIES}
-    for each in _options():
-        if " " in each:
-            names.setdefault(each.split()[-1], []).append(each)
-    usual = beside(__file__)["commands"].get(word, word)
-    if usual.startswith("make") and "check" not in known:  # no target replaces a subcommand
-        return ""
-    if usual != word and usual in known:
-        return f"did you mean {usual!r}?"
-    meant = names.get(usual, [usual] * (usual != word))
-    if not meant and not near(word, known):
-        meant = names.get(near(word, names), [])
-    quoted = (repr(each if each.startswith("make") else f"busbar {each}") for each in meant)
+    if meant := nearest(word, known):
+        return f"did you mean {' or '.join(map(repr, meant))}?"
+    typed = word.casefold().replace("-", "")
+    whole = [each for each, words in synonyms().items() if " " in each and typed in words]
+    if group:  # no target of make replaces a subcommand
+        whole = [each for each in whole if each.startswith((group, "COMMAND"))]
+    declared = _options()
+    names = {each.rpartition(" ")[2]: each for each in reversed(declared)}
+    close = nearest(word, names) if not group else [misspelled(word, names)]
+    others = [names[each] for each in close if each]
+    options = [
+        f"{each} {spec.rpartition(', ')[2]}"
+        for each, entries in declared.items()
+        if each.split()[0] == group or (not group and len(word) > _SHORT)
+        for spec in _specs(entries)
+        if nearest(word, re.findall(r"--([\w-]+)", spec))
+    ]
+    meant = whole or (options or others if group else others or options)
+    quoted = (repr(each if each.startswith("make") else f"busbar {each}") for each in meant[:1])
     return f"did you mean {' or '.join(quoted)}?" if meant else ""
 
 
+def _specs(entry: Any) -> list[str]:
+    """Return the options of a command with their values, as ``options.yaml`` declares them."""
+    if isinstance(entry, list):
+        return [spec for each in entry for spec in _specs(each)]
+    if isinstance(entry, str):
+        return _specs(_options()["shared"].get(entry, []))
+    (first, text), *_ = entry.items()
+    return _specs(text) if isinstance(text, list) else [first] * first.startswith("-")
+
+
+@cache
 def _options() -> dict[str, Any]:
     """Return the options of each command, as they are declared."""
     return cast("dict[str, Any]", load_yaml(Path(commands.__file__).with_name("options.yaml")))
@@ -56,11 +76,32 @@ def ignored_variable(command: str, options: Container[str]) -> str:
         key = f"--{word.lower()}".replace("_", "-") if word.lower() in options else ""
         if command == "check" and key and word in known:
             return f"{name}: only plain ReFrame reads it, ignored; write {key} {os.environ[name]}"
-        close = near(word, known)
-        meant = [*[f"{key} {os.environ[name]}"] * bool(key), *[f"{_OURS}{close}"] * bool(close)]
+        meant = [f"{key} {os.environ[name]}"] * bool(key)
+        meant += [f"{_OURS}{each}" for each in nearest(word, known)]
         if word not in known and meant:
             return f"{name}: unknown variable, ignored; did you mean {' or '.join(meant)}?"
     return ""
+
+
+def refuse_other_file(command: str, words: Sequence[str]) -> None:
+    """Raise ``BusbarError`` for a program, and for the file of another command instead of a site.
+
+    The reader of a log finds something in a program as well, and errors of a site are findings.
+    """
+    for path, option in _paths(words):
+        refused = command in ("site lint", "site show") or "name" in _kind(path)
+        is_file = os.path.isfile(path)  # also for a name that is too long
+        error = _of_kind(path, f"{command} {option}".strip()) if is_file else None
+        if error and refused:
+            raise error
+
+
+def _paths(words: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    """Yield the words of a command line that may be files, each with its option if it has one."""
+    for before, word in zip(["", *words], words, strict=False):
+        option, _, name = word.rstrip("/").rpartition("=")
+        if name and not name.startswith("-"):
+            yield Path(name), option or (before if before.startswith("-") else "")
 
 
 def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarError:
@@ -69,13 +110,10 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
     The file may be misspelled, not readable by the user, for another command, or the directory of
     the right file.
     """
-    for before, word in zip(["", *words], words, strict=False):
-        option, _, name = word.rstrip("/").rpartition("=")
-        is_option = not name or name.startswith("-")
-        if is_option or not re.match(re.escape(name) + r"(?::|$)", error.where):
+    for path, option in _paths(words):
+        name, hint = str(path), error.hint
+        if not re.match(re.escape(name) + r"(?::|$)", error.where):
             continue
-        option = option or (before if before.startswith("-") else "")
-        path, hint = Path(name), error.hint
         if not os.path.exists(path):
             with suppress(OSError):  # no directory: nothing is alike
                 close = get_close_matches(path.name, os.listdir(path.parent), n=1, cutoff=0.8)
@@ -105,12 +143,15 @@ def reader(path: Path) -> str:
 def _of_kind(path: Path, place: str) -> BusbarError | None:
     """Return what a file is and which command reads it; None if unknown or accepted here."""
     kinds = beside(__file__)["files"]
-    wanted = " or ".join(each["is"] for each in kinds if place in each["accepted"])
+    accepted = [each for each in kinds if place in each["accepted"]]
+    read = f"busbar {place} {{}}"
+    usual = [each for each in accepted if each["read"].partition(" --output")[0] == read]
+    wanted = " or ".join(each["is"] for each in usual or accepted)
     kind = _kind(path)
     if not kind["is"] or place in kind["accepted"] or not wanted:
         return None
-    read = f", for {kind['read'].format(path)}" if kind["read"] else ""
-    return BusbarError(f"is {kind['is']}{read}", where=str(path), hint=f"pass {wanted}")
+    reader = f", for {kind['read'].format(path)}" if kind["read"] else ""
+    return BusbarError(f"is {kind['is']}{reader}", where=str(path), hint=f"pass {wanted}")
 
 
 def _kind(path: Path) -> dict[str, Any]:
@@ -119,5 +160,10 @@ def _kind(path: Path) -> dict[str, Any]:
     with suppress(OSError), open(path, "rb", opener=regular) as stream:
         head = stream.read(_HEAD).partition(b"\0")[0].decode(errors="replace")
     rows = beside(__file__)["files"] if head is not None else []
-    known = (each for each in rows if re.search(each["pattern"], head or "", re.M))
+    known = (
+        each
+        for each in rows
+        if re.search(each["pattern"], head or "", re.M)
+        and re.search(each.get("name", ""), path.name)
+    )
     return next(known, {"is": "", "accepted": []})

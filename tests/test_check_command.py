@@ -255,7 +255,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
         (["--require", "osuu"], "no check has 'osuu'; did you mean 'osu'?"),
         (
             ["-n", "gpu_aware_hipcc"],
-            "-n gpu_aware_hipcc: no check can run here: environment wheels-ucx-1_14 lacks",
+            "-n gpu_aware_hipcc: no check can run here; gpu_aware_hipcc: needs an AMD GPU",
         ),
         (["-n", "gpu_aware", "-t", "full"], "-n gpu_aware -t full: no check matches"),
         (["-n", "gpu_aware", "-t", "full", "--list"], "-n gpu_aware -t full: no check matches"),

@@ -136,8 +136,20 @@ def lines(matches: Sequence[Match]) -> list[str]:
         for m in matches
         if m.runs_in
     ]
-    others = grouped((m.reason, m.short) for m in matches if not m.runs_in)
-    return runs + [f"cannot run, {why}: {', '.join(names)}" for why, names in others.items()]
+    return runs + [f"cannot run, {why}: {', '.join(of)}" for why, of in why_not(matches).items()]
+
+
+def why_not(matches: Iterable[Match]) -> dict[str, list[str]]:
+    """Return the checks that cannot run by what they need: ``needs a GPU``."""
+    return grouped((_why(each), each.short) for each in matches if not each.runs_in)
+
+
+def _why(match: Match) -> str:
+    if not match.lacks:
+        return match.reason
+    needed = " and ".join(dict.fromkeys(map(_need, match.lacks)))
+    _, _, known = match.reason.partition(": ")
+    return f"needs {needed}" + f" ({known})" * (bool(known) and "; " not in match.reason)
 
 
 def skips(matches: Sequence[Match]) -> Iterator[str]:

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Never
 
-from busbar.check.listing import Match
+from busbar.check.listing import Match, why_not
 from busbar.errors import BusbarError, suggestion, value_error
+from busbar.words import names_text
 
 _SETS = ("gate", "nightly", "full")
 """The tags of the size sets, smallest first."""
@@ -100,15 +101,17 @@ def refuse_unknown(
 
 
 def refuse_nothing(
-    checks: Sequence[Path], names: Sequence[str], tags: Sequence[str], reasons: Sequence[str] = ()
+    checks: Sequence[Path],
+    names: Sequence[str],
+    tags: Sequence[str],
+    chosen: Iterable[Match] = (),
 ) -> Never:
-    """Raise ``BusbarError`` with the selection, and why none of it can run here."""
+    """Raise ``BusbarError`` with the selection, and why none of the ``chosen`` checks can run."""
+    reasons = [f"{names_text(of)}: {why}" for why, of in why_not(chosen).items()]
     options = [("-c", checks), ("-n", names), ("-t", tags)]
     selection = [f"{option} {value}" for option, values in options for value in values]
     raise BusbarError(
-        f"no check can run here: {'; '.join(dict.fromkeys(reasons))}"
-        if reasons
-        else "no check matches",
+        f"no check can run here; {'; '.join(reasons)}" if reasons else "no check matches",
         where=" ".join(selection),
         hint="see busbar check --list",
     )

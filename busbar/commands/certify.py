@@ -24,7 +24,7 @@ from busbar.cluster.nightly.night import Night
 from busbar.cluster.nightly.stages import GRACE_S, NightJob
 from busbar.commands.declare import choice_of, command, group, show, tell, wish_of
 from busbar.document import to_json
-from busbar.errors import BusbarError, file_error, suggestion
+from busbar.errors import BusbarError, file_error, require_known
 from busbar.slurm.client import scheduler_of
 from busbar.slurm.hostlist import expand
 from busbar.slurm.options import granted, partition_of
@@ -133,9 +133,8 @@ def _repaired(text: str, ledger: Ledger) -> list[str]:
     """Return the named nodes; raise ``BusbarError`` for a node that is not in the record."""
     names = expand(text, "--repaired")
     known = {*ledger.nodes, *ledger.missing}
-    if other := [name for name in names if name not in known]:
-        what, hint = f"{other[0]} is not a node of this record", suggestion(other[0], known)
-        raise BusbarError(what, where="--repaired", hint=hint)
+    for name in names:
+        require_known("the record has no node", name, known, "--repaired")
     return names
 
 

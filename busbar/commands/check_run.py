@@ -118,8 +118,7 @@ def _accepted(
     state.chosen = to_run(matches, args.name, _tags(args))
     lost = missing_features(plan, environments, args.require) or untested(state.target, plan.lane)
     if not lost and not job_count(state.chosen, plan.sweep):
-        reasons = [match.reason for match in state.chosen if not match.runs_in]
-        refuse_nothing(args.checks, args.name, _tags(args), reasons)
+        refuse_nothing(args.checks, args.name, _tags(args), state.chosen)
     return replace(plan, hashes=tuple(match.hash for match in state.chosen)), environments
 
 

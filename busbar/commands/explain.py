@@ -10,7 +10,7 @@ from busbar import explain as causes
 from busbar.commands.declare import command
 from busbar.document import to_json
 from busbar.engine.run import Run
-from busbar.errors import BusbarError, suggestion
+from busbar.errors import BusbarError, require_known
 from busbar.explain.catalog import CAUSES
 from busbar.explain.page import page
 from busbar.explain.render import print_explanations
@@ -25,9 +25,7 @@ def add_parser(subparsers: Any) -> None:
 
 
 def _print_page(cause: str) -> int:
-    if cause not in CAUSES:
-        hint = suggestion(cause, CAUSES, "see docs/reference/causes.md")
-        raise BusbarError(f"unknown cause {cause!r}", where="--cause", hint=hint)
+    require_known("unknown cause", cause, CAUSES, "--cause", "see docs/reference/causes.md")
     stdout().text("\n".join(page(cause)).rstrip() + "\n")
     return 0
 

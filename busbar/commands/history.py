@@ -118,11 +118,8 @@ def _series(store: HistoryStore, site: str, since: float | None = None) -> list[
     found = read_series(store, site, since)
     if site and not found:
         sites = sorted({each.key.site for each in read_series(store)})
-        raise BusbarError(
-            "has no readings in the history",
-            where=f"site {site}",
-            hint=f"sites with readings: {', '.join(sites) or 'none'}",
-        )
+        hint = f"sites with readings: {', '.join(sites) or 'none'}"
+        raise BusbarError("has no readings in the history", where=f"site {site}", hint=hint)
     return found
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from statistics import median_high
 
-from busbar.history.compare import Compared, Comparison
+from busbar.data import history_directory
+from busbar.history.compare import EMPTY, Compared, Comparison
 from busbar.history.events import Changes
 from busbar.history.importing import Imports
 from busbar.history.model import Change, HistoryShow, iso
@@ -18,7 +19,6 @@ from busbar.terminal import stdout
 from busbar.verdict import Verdict
 from busbar.words import counted, names_text
 
-_EMPTY = "the history is empty; next: busbar check, or busbar history import FILE"
 _MOST_CHANGES = 10
 _MOST_DIFFERENCES = 5
 
@@ -33,7 +33,7 @@ def imported(document: Imports) -> None:
 def sources(document: HistoryList) -> None:
     """Print the sessions and files."""
     if not document.sources:
-        stdout().line(_EMPTY)
+        stdout().line(EMPTY.format(history_directory()))
         return
     columns = [Column("first"), Column("last", rank=2), Column("readings", right=True)]
     columns += [Column("sites"), Column("from", rank=1), Column("name")]
@@ -50,7 +50,7 @@ def sources(document: HistoryList) -> None:
 def series(document: HistoryShow) -> None:
     """Print series."""
     if not document.series:
-        stdout().line(_EMPTY)
+        stdout().line(EMPTY.format(history_directory()))
         return
     columns = [Column("series"), Column("nights", right=True, rank=1), Column("last", rank=2)]
     columns += [Column(name, right=True) for name in ("last night", "median")]
@@ -97,7 +97,7 @@ def _direction(each: Compared) -> str:
 
 def _no_change(document: Changes) -> str:
     if not document.series:
-        return _EMPTY
+        return EMPTY.format(history_directory())
     nights, needed = counted(document.nights, "night"), SHORTEST + WINDOWS[0]
     if document.nights < needed:
         return f"unjudged: {nights} of at least {needed} that a change needs"

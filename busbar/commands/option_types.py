@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from busbar import units
+from busbar.errors import BusbarError
 from busbar.parse import numbers
 
 _N = TypeVar("_N", int, float)
 _MOST_SECONDS = 10**9
 _STAGES = ("gate", "sweep", "check")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def _bounded(
@@ -59,11 +59,9 @@ def share(text: str) -> float:
 
 
 def seconds(text: str) -> int:
-    """Return a time above 0, such as ``10m`` or ``1h30m``, in seconds."""
-    parts = re.findall(r"(?P<count>\d{1,9})(?P<unit>[dhms])", text, re.ASCII)
-    number = sum(numbers.count(count) * _UNITS[unit] for count, unit in parts)
-    is_time = "".join(map("".join, parts)) == text and len(parts) <= len(_UNITS)
-    if not is_time or not 0 < number <= _MOST_SECONDS:
+    """Return a time above 0, such as ``10m``, ``1h30m`` or ``1:30:00``, in seconds."""
+    number = round(units.duration(text))
+    if not 0 < number <= _MOST_SECONDS:
         raise ValueError(f"{text!r} is not a time such as 10m or 1h30m")
     return number
 
@@ -90,6 +88,16 @@ def message_size(text: str) -> int:
     if not size:
         raise ValueError("must be at least 1 byte")
     return size
+
+
+def nodes(text: str) -> str:
+    """Return a list of nodes as Slurm writes them, or ``all``."""
+    from busbar.slurm.hostlist import expand  # noqa: PLC0415 - loads ClusterShell
+
+    try:
+        return text if text in ("", "all") or expand(text, "") else ""
+    except BusbarError as error:
+        raise ValueError(str(error)) from error
 
 
 def existing(text: str) -> Path:

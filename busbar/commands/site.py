@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, get_args
 
 import yaml
@@ -197,7 +198,7 @@ def _detect(args: argparse.Namespace) -> int:
         return EXIT_FINDINGS if compared else 0
     if args.output:
         file = write(site, args.output)
-        stdout().line(f"wrote {file} and reframe.py; next, run: busbar site lint {args.output}")
+        stdout().line(f"wrote {file} and reframe.py; next, run: {_next_steps(args.output)}")
         if any(each.startswith("scontrol failed") for each in detected.remarks):
             stdout().line(
                 "Slurm does not answer, so it describes only this host; for the cluster, remove"
@@ -218,10 +219,15 @@ def _write_like(args: argparse.Namespace) -> int:
     refuse_links(args.output, "--output")  # resolve() hides them
     directory = args.output.resolve()
     file = write_like(sites.load(args.like), directory.name, directory.parent)
-    stdout().line(
-        f"wrote {file} and reframe.py; edit it, then run: busbar site lint {args.output}"
-    )
+    steps = _next_steps(args.output)
+    stdout().line(f"wrote {file} and reframe.py; edit it, then run: {steps}")
     return 0
+
+
+def _next_steps(directory: Path) -> str:
+    path = directory.resolve()
+    named = f"export BUSBAR_SITE_PATH={path.parent} lets --site {path.name} find it"
+    return f"busbar site lint {directory}; {named}"
 
 
 _MODULES_HEAD = """\

@@ -19,7 +19,7 @@ from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, LANES, Choice
 from busbar.delivery.environment import Environment
 from busbar.delivery.programs import lock_of, locked_versions, packages
 from busbar.engine.tool import tools
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, require_known
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS, Delivery, Stack
 from busbar.site.load import topology
 from busbar.site.model import Site
@@ -43,10 +43,7 @@ class Parts:
 
 def installed_ucx(name: str) -> Path:
     """Return the UCX libraries of a lane, as ``make setup LANE=...`` installs it."""
-    if name not in LANES:
-        raise BusbarError(
-            f"unknown lane {name!r}", hint=f"known: {', '.join(LANES)}", where="--lane"
-        )
+    require_known("unknown lane", name, LANES, "--lane")
     if name == DEFAULT_LANE:
         ucx_lib = Path(sysconfig.get_path("platlib"), "libucx", "lib")
     else:

@@ -100,7 +100,7 @@ def gpus(outputs: NvidiaOutputs, classes: Mapping[str, LinkClass]) -> DetectedGp
         return _unusable(remark("by-name")) if outputs.listed else None
     inventory = outputs.inventory
     first = inventory.gpus[0]
-    chip = _chip(first.architecture or "", first.model, outputs.archs)
+    chip = chip_of(first.architecture or "", first.model, outputs.archs)
     if chip is None:
         return _unusable(remark("architecture", name=first.architecture, model=first.model))
     facts: dict[str, Any] = {
@@ -140,7 +140,7 @@ def _from_topology(
     """Return GPUs from the topology matrix only."""
     topology = outputs.topology
     assert topology
-    exact = _chip("", "", outputs.archs) if outputs.archs else None
+    exact = chip_of("", "", outputs.archs) if outputs.archs else None
     chip = exact or by_links(*_most_links(topology))
     remarks = [remark("nvidia-links-only")]
     if not exact:
@@ -206,7 +206,7 @@ def near_gpus(topology: Topology) -> dict[str, tuple[int, ...]]:
     return near
 
 
-def _chip(architecture: str, model: str, archs: tuple[str, ...] | None) -> NvidiaChip | None:
+def chip_of(architecture: str, model: str, archs: tuple[str, ...] | None) -> NvidiaChip | None:
     """Return the chip, from the driver's report or from the product name."""
     named = next(
         (

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, require_known
 from busbar.expect.graph import Graph, gpu, smallest_cut, widest_path
 from busbar.expect.topology import ON_HOST, node_graph, raw_rate
 from busbar.site.family import LinkClass
@@ -94,8 +94,8 @@ def bound(node: NodeType, classes: dict[str, LinkClass], shape: Shape) -> Bound:
     links.
     """
     algo, nodes = shape.algo, shape.nodes
-    if algo not in (None, *ALGORITHMS):
-        raise BusbarError(f"unknown algorithm {algo!r}", hint=f"known: {', '.join(ALGORITHMS)}")
+    if algo:
+        require_known("unknown algorithm", algo, ALGORITHMS)
     multicast = bool(node.gpus and node.gpus.may_multicast)
     if algo == NVLS and not multicast:
         raise BusbarError(

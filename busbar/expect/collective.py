@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, require_known
 from busbar.expect.bounds import ALGORITHMS, NVLS, Bound, Shape, bound, factor
 from busbar.expect.expectation import Expectation, NoExpectation, coverage, proven
 from busbar.expect.model import Way, bus_bandwidth, compute_mode, fitted, ways
@@ -175,8 +175,7 @@ def _ran_when_healthy(setting: _Setting) -> str | None:
 
 def _setting(site: Site, question: Question) -> _Setting:
     bench, nodes = question.bench, question.nodes
-    if bench not in COLLECTIVES:
-        raise BusbarError(f"unknown collective {bench!r}", hint=f"known: {', '.join(COLLECTIVES)}")
+    require_known("unknown collective", bench, COLLECTIVES)
     node = site.node_type(question.partition)
     where = f"site {site.name}, {bench} on {nodes} node{'s' if nodes > 1 else ''}"
     if node.gpus is None:

@@ -20,19 +20,21 @@ from busbar.expect.lint_nodes import (
     breach,
     gpu_violations,
     island_violations,
-    meant,
     place_violations,
     uplink_violations,
 )
 from busbar.expect.model import compute_mode, fitted
 from busbar.expect.topology import domain_nodes
+from busbar.near import misspelled
 from busbar.site.delivery import Delivery
 from busbar.site.family import Band, LinkKind
 from busbar.site.load import family, find, link_classes, load, read, shadowed
 from busbar.site.model import NodeType, Partition, Reference, Site
 from busbar.site.tuning import profiles
 from busbar.slurm.nodes import partition_by_node
+from busbar.slurm.options import sbatch_options
 
+_SLURM = ("slurm", "squeue")
 _NETWORKS = {"ib": "ib-", "roce": "roce-", "efa": "efa-", "cxi": "slingshot-"}
 """How the classes of ports begin that have a feature."""
 
@@ -92,7 +94,7 @@ def _nodes(site: Site) -> Iterator[Violation]:
         used = [*_used(node)]
         for key, link_class, place in used:
             if link_class not in classes:
-                hint = meant(link_class, classes) or suggestion(link_class, sorted(classes))
+                hint = suggestion(link_class, sorted(classes))
                 yield (*base, *key), f"unknown link class {link_class!r}", hint
             elif (kind := classes[link_class].kind) not in (None, place):
                 yield breach((*base, *key), f"{place}-link", name=link_class, kind=kind)
@@ -129,12 +131,18 @@ def _partitions(site: Site) -> Iterator[Violation]:
         if partition.name in names:
             yield breach(("partitions", index, "name"), "partition-twice", name=partition.name)
         names.add(partition.name)
+        for at, given in enumerate(partition.access if site.scheduler in _SLURM else ()):
+            option = re.split("[= ]", given)[0]
+            meant = misspelled(option, sbatch_options()) if option.startswith("--") else option
+            if meant not in ("", option):  # what is like none may be of a plugin
+                key: Key = ("partitions", index, "access", at)
+                yield breach(key, "sbatch", option=option, known=meant)
     try:
         listed = [*partition_by_node(site).values()]
         for index, partition in enumerate(site.partitions):
             if partition.nodelist and partition.nodes > (count := listed.count(partition.name)):
-                at = ("partitions", index, "nodelist")
-                yield breach(at, "nodelist", count=count, nodes=partition.nodes)
+                key = ("partitions", index, "nodelist")
+                yield breach(key, "nodelist", count=count, nodes=partition.nodes)
     except BusbarError as error:
         yield ("partitions",), f"{error.where}: {error.what}", error.hint
     for partition in site.unlisted if site.gate else ():
@@ -158,7 +166,7 @@ def _fabric(site: Site) -> Iterator[Violation]:
         if partition.nodes > domain_nodes(node) and lacks:
             words = {"type": partition.node_type, "lacks": " and ".join(lacks)}
             yield breach((*key, "nodes"), "no-network", **words)
-        if partition.launcher == "srun" and site.scheduler not in ("slurm", "squeue"):
+        if partition.launcher == "srun" and site.scheduler not in _SLURM:
             yield breach((*key, "launcher"), "srun", scheduler=site.scheduler)
     rails = {nic.rail for node in nodes.values() for nic in node.nics if nic.rail is not None}
     if site.fabric and rails and len(rails) != site.fabric.rails:

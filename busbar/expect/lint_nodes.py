@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeAlias
 
+from busbar.detect.nvidia import chip_of
 from busbar.errors import BusbarError
 from busbar.expect.bounds import RING, Shape, inside_bound
 from busbar.expect.topology import raw_rate
@@ -40,6 +40,11 @@ def gpu_violations(gpus: Gpus, classes: Mapping[str, LinkClass]) -> Iterator[Vio
         yield breach(("links",), "no-links")
     if gpus.links:
         yield from _too_many(gpus, classes)
+    if gpus.links and (switched := gpus.links.switched):
+        chip = chip_of("", gpus.model, (gpus.arch,))
+        if chip and chip.link_class == switched.link_class and switched.count < chip.links:
+            words = {"count": switched.count, "model": gpus.model, "links": chip.links}
+            yield breach(("links", "switched", "count"), "too-few-links", **words)
     if gpus.partitioning:
         yield from _partitioning(gpus)
     if gpus.multicast and not gpus.can_multicast:
@@ -143,14 +148,3 @@ def place_violations(node: NodeType) -> Iterator[Violation]:
                 words = {"member": member, "first": first, "second": numa.id}
                 yield breach(("numa", index, key), "two-domains", **words)
                 break
-
-
-def meant(name: str, classes: Mapping[str, LinkClass]) -> str:
-    """Suggest the class whose source calls a link so, as HDR200 or ib-ndr of InfiniBand."""
-    words = re.findall("[a-z]{2,}", name.casefold())
-    start = words[0] if words and any(known.startswith(words[0]) for known in classes) else ""
-    for called in map(re.escape, (name, *words[bool(start) :])):
-        for known, link in classes.items():
-            if known.startswith(start) and re.search(rf"(?i)\b{called}\b", link.source):
-                return f"did you mean {known!r}?"
-    return ""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, require_known
 from busbar.expect.collective import holds, settings_of
 from busbar.expect.expectation import (
     Expectation,
@@ -87,12 +87,7 @@ def _expect(site: Site, question: Question) -> Expectation:
     # Host memory of another node is reached without GPUs.
     alone = node.gpus is None and nodes > 1 and question.buffers == "H H"
     gpus = None if alone else _gpus(site, question.partition)
-    if question.buffers not in BUFFERS:
-        raise BusbarError(
-            f"unknown buffers {question.buffers!r}",
-            where=where,
-            hint=f"known: {', '.join(BUFFERS)}",
-        )
+    require_known("unknown buffers", question.buffers, BUFFERS, where)
     if question.buffers == "H H" and nodes == 1:
         raise NoExpectation(
             "host buffers do not use GPU links; compare the reading with a copy measured in the"

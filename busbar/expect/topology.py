@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 from functools import lru_cache
 
-from busbar.errors import BusbarError
+from busbar.errors import BusbarError, require_known
 from busbar.expect.graph import Graph, Hop, gpu
 from busbar.site.family import LinkClass
 from busbar.site.links import Bundle
@@ -24,10 +24,7 @@ ON_HOST = (HOST, "socket", "pcie")
 
 def raw_rate(link_class: str, count: int, classes: dict[str, LinkClass]) -> float:
     """Return GB/s of parallel links in one direction; raise ``BusbarError`` if unknown."""
-    if link_class not in classes:
-        raise BusbarError(
-            f"unknown link class {link_class!r}", hint=f"known: {', '.join(sorted(classes))}"
-        )
+    require_known("unknown link class", link_class, sorted(classes))
     return count * classes[link_class].raw_gb_per_s
 
 

@@ -16,7 +16,7 @@ from pkgutil import get_data
 from typing import Any, Literal, NamedTuple
 
 from busbar.boundary import read_text, refuse_foreign_code
-from busbar.errors import DAMAGED, BusbarError, file_error, value_error
+from busbar.errors import DAMAGED, file_error, require_known, value_error
 from busbar.verdict import Verdict, verdict_on_rate
 
 GateMode = Literal["skip", "observe", "enforce"]
@@ -195,12 +195,7 @@ class GateSite:
         Raises ``BusbarError`` for an unknown partition.
         """
         name = partition or next(iter(self.partitions))
-        if name not in self.partitions:
-            raise BusbarError(
-                f"no partition {partition!r}",
-                where=f"site {self.name}",
-                hint=f"known: {', '.join(self.partitions)}",
-            )
+        require_known("no partition", name, self.partitions, f"site {self.name}")
         return self.nodes[self.partitions[name]]
 
     def xid(self, code: int) -> Xid:

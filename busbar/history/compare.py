@@ -10,6 +10,7 @@ from typing import Literal
 
 import numpy as np
 
+from busbar.data import history_directory
 from busbar.document import in_json, written
 from busbar.errors import BusbarError, suggestion, value_error
 from busbar.history.model import HistoryKey, Ratio, iso, ratio_of
@@ -21,6 +22,11 @@ from busbar.words import grouped
 
 _OF_KEY = tuple(each.name for each in fields(HistoryKey))
 _RANGE = ".."
+EMPTY = (
+    "the history in {} is empty; next: busbar check, busbar history import FILE, or "
+    "BUSBAR_HISTORY=DIR with another history"
+)
+"""What to do without readings; the parameter is the directory."""
 
 
 @dataclass(frozen=True)
@@ -157,10 +163,12 @@ def _readings(
 
 
 def _hint(store: HistoryStore, text: str) -> str:
+    if not store.sources():
+        return EMPTY.format(history_directory())
     name = text.partition("=")[0]
     names = {*_OF_KEY, *(fact for facts in store.provenance().values() for fact in facts)}
     if "=" in text and name not in names:
-        return suggestion(name, sorted(names))
+        return suggestion(name, sorted(names, key=lambda each: ("." in each, each)))
     days = sorted({iso(each.last)[:10] for each in store.sources()})[-3:]
     return (
         f"name a session or minute of busbar history list, or a day: {', '.join(days) or 'none'}"

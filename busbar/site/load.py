@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, cast
 
 from busbar import data
-from busbar.errors import BusbarError, file_error, near, suggestion
+from busbar.errors import BusbarError, file_error, require_known, suggestion
+from busbar.near import nearest
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse, written
@@ -91,16 +92,15 @@ def find(name_or_path: str | Path) -> Path:
     beside = {
         key: str(file.parent)
         for file in here
-        for key in (str(file.parent), file.parent.resolve().name)
+        for key in (str(file.parent), file.parent.resolve().name, str(file))
     }
-    meant = near(name, [*beside, *names()])
-    raise BusbarError(
-        f"no site {name!r}",
-        where=":".join(map(str, search_path())),
-        hint=f"did you mean {beside.get(meant, meant)!r}?"
-        if meant
-        else "busbar site list prints all sites; BUSBAR_SITE_PATH adds directories of sites",
-    )
+    meant = [beside.get(each, each) for each in nearest(name, [*beside, *names()])]
+    hint = "busbar site list prints all sites"
+    if meant:
+        hint = f"did you mean {' or '.join(map(repr, dict.fromkeys(meant)))}? {hint}"
+    else:
+        hint += "; BUSBAR_SITE_PATH adds directories of sites"
+    raise BusbarError(f"no site {name!r}", where=":".join(map(str, search_path())), hint=hint)
 
 
 def _is_file(path: Path) -> bool:
@@ -124,12 +124,9 @@ def load(name_or_path: str | Path) -> Site:
         data = merged(local_facts(), data)
     site = parse(Site, data, documents)
     for index, partition in enumerate(site.partitions):
-        if partition.node_type not in site.node_types:
-            raise BusbarError(
-                f"partition {partition.name!r} has unknown node type {partition.node_type!r}",
-                where=written(documents, ("partitions", index, "node_type")),
-                hint=suggestion(partition.node_type, site.node_types),
-            )
+        what = f"partition {partition.name!r} has unknown node type"
+        place = written(documents, ("partitions", index, "node_type"))
+        require_known(what, partition.node_type, site.node_types, place)
     _refuse_links_to_nowhere(site, documents)
     directory = document.path.resolve().parent
     if directory.name != site.name and document.path.name == SITE_FILE:

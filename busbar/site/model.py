@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from busbar.boundary import refuse_command
-from busbar.errors import BusbarError
+from busbar.errors import require_known
 from busbar.parse.cpulist import checked_cpu_list
 from busbar.site import backends
 from busbar.site.delivery import STACK_OF, Delivery, Stack, Vendor
@@ -444,11 +444,8 @@ class Site(Record):
         return (*self.deliveries, *(own for p in self.partitions for own in p.deliveries))
 
     def _partition(self, name: str | None) -> Partition:
-        for candidate in self.partitions:
-            if name in (None, candidate.name):
-                return candidate
-        raise BusbarError(
-            f"no partition {name!r}",
-            where=f"site {self.name}",
-            hint=f"known: {', '.join(p.name for p in self.partitions)}",
-        )
+        named = {each.name: each for each in self.partitions}
+        if name is None:
+            return self.partitions[0]
+        require_known("no partition", name, named, f"site {self.name}")
+        return named[name]

@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel
 
 from busbar.errors import suggestion
 from busbar.parse.tables import beside
+from busbar.units import MIB, SECONDS, duration, parse_bytes
 
 _SHOWN = 60
 """Characters of a wrong value that an error shows."""
@@ -39,16 +42,21 @@ def _value(error: Any) -> tuple[str, str]:
     if kind == "literal_error":
         choices = [c.strip("'") for c in context["expected"].replace(" or ", ", ").split(", ")]
         rule = f"must be {context['expected']}"
-        meant = _WORDS["meant"].get(str(value).lower(), str(value))
-        hint = suggestion(meant, choices, "choose one of these")
+        hint = suggestion(str(value), choices, "choose one of these")
     elif kind == "string_pattern_mismatch":
         pattern = context["pattern"]
         rule = _WORDS["patterns"].get(pattern, f"must match {pattern}")
+        forms = (value.lower(), value.upper(), re.sub(r"[^\w.-]+", "-", value.lower()))
+        if meant := next((each for each in forms if re.search(pattern, each)), ""):
+            hint = f"did you mean {meant!r}?"
     elif kind in _WORDS["types"]:
         words = _WORDS["types"][kind]
         rule, hint = f"must be {words}", _WORDS["hints"].get(words, f"write {words}")
         if kind == "string_type" and isinstance(value, int | float):
             hint = f'write it in quotes: "{value}"'
+        elif words.endswith("number") and isinstance(value, str):
+            number = _number(str(error["loc"][-1]), value) or "the number"
+            hint = hint.replace("the number", number, 1)
     elif kind in _WORDS["bounds"]:
         words, key = _WORDS["bounds"][kind]
         rule = f"{words} {context[key]:g}"
@@ -57,6 +65,15 @@ def _value(error: Any) -> tuple[str, str]:
     elif kind == "string_too_short":
         rule, hint = "must not be empty", "write a value, or remove the key"
     return rule, hint
+
+
+def _number(key: str, text: str) -> str:
+    """Return the number that a text means in the unit of a key, such as 24 for hours: 1d."""
+    if key in ("hours", "seconds") and (time := duration(text.lower())):
+        return f"{time / SECONDS[key[0]]:g}"
+    with suppress(ValueError):
+        return str(parse_bytes(text) // MIB) if key.endswith("_mib") else ""
+    return ""
 
 
 def keys_of(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:

@@ -20,7 +20,7 @@ import yaml
 
 from busbar import data
 from busbar.boundary import replace_file
-from busbar.errors import BusbarError, file_error, suggestion
+from busbar.errors import BusbarError, file_error, require_known, suggestion
 from busbar.site import systems
 from busbar.site.delivery import Delivery, DeliveryKind
 from busbar.site.model import Site
@@ -119,12 +119,7 @@ def _environments(path: Path, changed: float) -> dict[str, SharedEnvironment]:
 def _rows(table: StackTable, path: Path) -> Iterator[tuple[str, SharedEnvironment]]:
     for gpu, stacks in table.gpus.items():
         for stack, others in stacks.items():
-            if stack not in table.stacks:
-                raise BusbarError(
-                    f"no stack {stack!r}",
-                    where=f"{path}: gpus.{gpu}",
-                    hint=f"one of {', '.join(table.stacks)}",
-                )
+            require_known("no stack", stack, table.stacks, f"{path}: gpus.{gpu}")
             row = table.stacks[stack]
             name = row.name.format(gpu=gpu)
             for system in (systems.BASE, *others):

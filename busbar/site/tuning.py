@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from busbar.errors import BusbarError, suggestion
+from busbar.errors import require_known
 from busbar.site.delivery import CRAY_STACKS
 from busbar.site.family import Variable
 from busbar.site.load import family
@@ -79,12 +79,8 @@ def lanes(site: Site) -> list[str]:
 
 def refuse_unknown(site: Site, option: str, value: str | None, choices: Sequence[str]) -> None:
     """Raise ``BusbarError`` if ``value`` is not None and not one of ``choices``."""
-    if value is not None and value not in choices:
-        raise BusbarError(
-            f"site {site.name} has no {option} {value!r}",
-            where=f"--{option}",
-            hint=suggestion(value, choices),
-        )
+    if value is not None:
+        require_known(f"site {site.name} has no {option}", value, choices, f"--{option}")
 
 
 def _applies(variable: Variable, stack: str, lane: str | None, gpus: int | None) -> bool:

@@ -61,7 +61,7 @@ def load_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
         hint = f"correct the line {line.strip()!r}" if line else "the file ends too early"
         if "\t" in line:
             hint = "indent with spaces: YAML allows no tabs"
-        elif problem.startswith("mapping values"):
+        elif problem.startswith(("mapping values", "did not find expected '-'")):
             hint += ": indent it like the line before, or quote text with a colon"
         raise BusbarError(f"invalid YAML: {problem}", where=where, hint=hint) from error
     except RecursionError:

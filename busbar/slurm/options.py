@@ -7,9 +7,12 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from shutil import which
 
-from busbar.errors import BusbarError, suggestion, value_error
+from busbar.errors import BusbarError, require_known, value_error
+from busbar.parse.tables import load_yaml
 from busbar.site.model import Partition, Site
 from busbar.slurm.client import Allocation, scheduler_of
 from busbar.slurm.hostlist import expand
@@ -155,11 +158,9 @@ def partition_of(site: Site, queue: str, name: str) -> Partition:
     if len(fitting) == 1 or (queue and fitting):
         return fitting[0]
     names = [each.name for each in possible]
-    raise BusbarError(
-        f"no partition {name!r}" if name else f"the site has several: {', '.join(names)}",
-        where="--partition",
-        hint=suggestion(name, names) if name else "select one with --partition",
-    )
+    require_known("no partition", name or names[0], names, "--partition")
+    what = f"the site has several: {', '.join(names)}"
+    raise BusbarError(what, where="--partition", hint="select one with --partition")
 
 
 def _refuse_to_submit(wish: Wish, held: Allocation) -> None:
@@ -170,6 +171,12 @@ def _refuse_to_submit(wish: Wish, held: Allocation) -> None:
             where="--reservation, --sbatch, --max-pending",
             hint="omit the option, or run outside the job",
         )
+
+
+@cache
+def sbatch_options() -> frozenset[str]:
+    """Return the options of sbatch: ``--account``, ``-A``."""
+    return frozenset(load_yaml(Path(__file__).with_name("sbatch.yaml")).split())
 
 
 def access_of(sbatch: str) -> tuple[str, ...]:

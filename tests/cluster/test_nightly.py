@@ -397,7 +397,7 @@ def test_the_sample_takes_other_nodes_each_day_until_all_had_their_turn() -> Non
         (["--keep", "0"], "must be a positive integer"),
         (["--resume"], "no night to resume"),
         (["--site", "local"], "has no Slurm"),
-        (["--partition", "cpu"], "no partition 'cpu'; did you mean 'gpu'?"),
+        (["--partition", "cpu"], "no partition 'cpu'; known: gpu"),
     ],
 )
 def test_wrong_options_are_refused_in_one_line(

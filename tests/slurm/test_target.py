@@ -125,11 +125,11 @@ def test_inside_an_allocation_all_of_its_nodes_are_taken(monkeypatch) -> None:
         ("", Wish(nodelist="n["), "h20-roce", "is not a list of nodes"),
         ("", Wish(sbatch="--qos=x"), "local", "has no Slurm"),
         ("", Wish(reservation="upd"), "local", "has no Slurm"),
-        ("", Wish(partition="cpu"), "h20-roce", "no partition 'cpu'; did you mean 'gpu'"),
+        ("", Wish(partition="cpu"), "h20-roce", "no partition 'cpu'; known: gpu"),
         ("7", Wish(nodelist="n4"), "h20-roce", "n4 not among the nodes of job 7"),
         ("7", Wish(sbatch="--qos=x"), "h20-roce", "does not submit jobs"),
         ("7", Wish(reservation="upd"), "h20-roce", "does not submit jobs"),
-        ("7", Wish(partition="cpu"), "h20-roce", "no partition 'cpu'; did you mean 'gpu'"),
+        ("7", Wish(partition="cpu"), "h20-roce", "no partition 'cpu'; known: gpu"),
         ("7", Wish(), "mi300x", "partition gpu, which the site does not have"),
     ],
 )
