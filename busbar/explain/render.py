@@ -165,7 +165,8 @@ def _cause(cause: Cause, out: Terminal, verbose: bool, *, first: bool, told: str
     The first sentence has the finding of the first cause already.
     """
     what = "" if first else f": {redact(_what_failed(cause))}"
-    out.line(f"cause {cause.id} ({cause.confidence}){what}", style="bold", wraps=True)
+    sure = "" if cause.id == "below-band-unexplained" else f" ({cause.confidence})"
+    out.line(f"cause {cause.id}{sure}{what}", style="bold", wraps=True)
     for line in cause.evidence if verbose else cause.evidence[:1]:
         _evidence(line, cause.summary, out, whole=verbose)
     if before := cause.details.get("before"):
