@@ -146,6 +146,7 @@ def test_a_health_check_drains_and_resumes_only_what_it_drained(gated: Gated) ->
         assert gated.state("n1")[0] in ("mixed", "allocated")
     finally:
         load.kill()
+        load.wait()
         gated.on("head", "scancel", "-u", "root")
     gated.on("head", "scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=bad fan")
     gated.on("n2", *SET, "up")
