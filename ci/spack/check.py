@@ -114,7 +114,6 @@ def judge(manifest: Manifest) -> LockVerdict:
     lock = load(manifest.lock)
     record = inputs.recorded(manifest)
     common = shared(manifest.path.parent) is not None
-    own = not common and (record is None or record.machine or record.lock != lock.digest)
     system = sorted({node.os for node in lock.nodes.values()})
     built = sorted({node.target for node in lock.nodes.values() if node.prefix is None})
     found = [
@@ -127,13 +126,9 @@ def judge(manifest: Manifest) -> LockVerdict:
         *_single(lock),
         *_compilers(lock),
         *(what for name, what in defects(lock) if name not in KNOWN["kept"]),
+        *(_portable(manifest, lock) if common else _own(manifest, system, built)),
     ]
-    if own:
-        found += _system(manifest, system)
-        found += [f"is for several targets: {', '.join(built)}"] if len(built) > 1 else []
-    else:
-        found += _portable(manifest, lock)
-    made_for = f"{system[0]}, {built[0] if built else 'any target'}" if own else ""
+    made_for = f"{system[0]}, {built[0] if built else 'any target'}" if not common else ""
     return LockVerdict(tuple(found), made_for)
 
 
@@ -183,17 +178,13 @@ def _unpinned(manifest: Manifest, lock: Lock) -> Iterator[str]:
 
 def _changed(manifest: Manifest, lock: Lock, record: inputs.LockInputs | None) -> Iterator[str]:
     directory = manifest.path.parent
-    again = "`make spack-lock`"
-    if record is None or record.machine:
-        again += ", or `make spack-concretize` for this machine"
+    again = "`make spack-lock`" if shared(directory) else "`make spack-concretize` for this machine"
     if record is None:
         yield f"has no record in {inputs.FILE}, so its inputs are unknown; run {again}"
-    elif record.machine and shared(directory):
-        yield f"is shared, but {inputs.FILE} says that a machine made it for itself; run {again}"
     elif record.lock != lock.digest:
         yield (
             f"is not the lock that {inputs.FILE} describes; if you concretized it yourself, run"
-            f" `python -m ci.spack.locks record --machine {directory}`"
+            f" `python -m ci.spack.locks record {directory}`"
         )
     else:
         for name in inputs.changed(manifest, lock, record):
@@ -256,12 +247,13 @@ def _portable(manifest: Manifest, lock: Lock) -> Iterator[str]:
             yield f"{node} is for {node.target}, not for {manifest.target}"
 
 
-def _system(manifest: Manifest, found: list[str]) -> Iterator[str]:
-    if len(found) > 1:
-        yield f"is for several systems: {', '.join(found)}"
+def _own(manifest: Manifest, system: list[str], built: list[str]) -> Iterator[str]:
+    for kind, found in {"systems": system, "targets": built}.items():
+        if len(found) > 1:
+            yield f"is for several {kind}: {', '.join(found)}"
     # Without the scope of a system, a machine of any system made it.
-    elif manifest.system and found[0] not in systems.accepted(manifest.system):
-        yield f"is for {found[0]}, but its manifest is for {manifest.system.name}"
+    if manifest.system and system[0] not in systems.accepted(manifest.system):
+        yield f"is for {system[0]}, but its manifest is for {manifest.system.name}"
 
 
 def unmet(node: LockedPackage, spec: str) -> list[str]:

@@ -13,5 +13,5 @@ set -euo pipefail
     die "no $BUSBAR_SPACK_SCOPE/packages.yaml; run make spack-externals, or write the compiler and externals of this machine there"
 env=$("$busbar" site spack "$1" ${2:+--lane "$2"} --create) || exit 1
 spack -e "$env" concretize --force --fresh --quiet
-"${locks[@]}" record --machine "${env#site/_stacks/}"
+"${locks[@]}" record "${env#site/_stacks/}"
 "${locks[@]}" check "${env#site/_stacks/}"

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What determined a lock, by digest: `site/_stacks/inputs.json`, by name, for committed locks.
 
-All others have a file of that name beside them. That of a lock which a machine made for itself
-says so.
+All others have a file of that name beside them.
 """
 
 from __future__ import annotations
@@ -52,8 +51,6 @@ class LockInputs:
     lock: str
     inputs: Mapping[str, str]
     """Digest by file, relative to the repository."""
-    machine: bool = False
-    """A machine made the lock for itself."""
 
 
 def current(manifest: Manifest, lock: Lock) -> LockInputs:
@@ -145,15 +142,15 @@ def recorded(manifest: Manifest) -> LockInputs | None:
         data = _records(path)
         if not (data := data.get(name) if name else data):
             return None
-        return LockInputs(str(data["lock"]), dict(data["inputs"]), data.get("machine") is True)
+        return LockInputs(str(data["lock"]), dict(data["inputs"]))
 
 
 def _records(path: Path) -> Any:
     return load_json(read_text(path, _MOST_BYTES), once=True) if path.exists() else {}
 
 
-def write(manifest: Manifest, lock: Lock, *, solved: bool = True, machine: bool = False) -> None:
-    """Write the record of a lock that was made just now, by ``machine`` for itself.
+def write(manifest: Manifest, lock: Lock, *, solved: bool = True) -> None:
+    """Write the record of a lock that was made just now.
 
     A lock that was not solved again has new sources of our program only. Raises ``BusbarError`` if
     another input has changed since the lock was solved.
@@ -161,9 +158,7 @@ def write(manifest: Manifest, lock: Lock, *, solved: bool = True, machine: bool 
     record = current(manifest, lock)
     if old := recorded(manifest):
         _refuse_unsolved(manifest, lock, old, solved=solved)
-    machine = machine or bool(old and old.machine and not solved)
-    kind = {"machine": True} if machine else {}
-    data: dict[str, Any] = {"lock": record.lock, **kind, "inputs": record.inputs}
+    data: dict[str, Any] = {"lock": record.lock, "inputs": record.inputs}
     path, name = _place(manifest)
     if name:
         records = {**_records(path), name: data}

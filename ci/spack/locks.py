@@ -130,7 +130,7 @@ def _record(args: argparse.Namespace) -> int:
     if not args.names:
         inputs.write_others(data.SITES.parent)
     for item in chosen(args.names).values() if args.names else ():
-        inputs.write(item, load(item.lock), solved=not args.sources, machine=args.machine)
+        inputs.write(item, load(item.lock), solved=not args.sources)
     return 0
 
 
@@ -186,7 +186,6 @@ def main(arguments: list[str] | None = None) -> int:
         if run is not _diff:
             one.add_argument("names", nargs="*", metavar="NAME", help="environment or site")
     made["record"].add_argument("--sources", action="store_true", help="only gpu_aware changed")
-    made["record"].add_argument("--machine", action="store_true", help="of this machine only")
     solved = made["manifests"].add_mutually_exclusive_group()
     solved.add_argument("--solved", action="store_true", default=None, help="solved locks only")
     solved.add_argument("--derived", action="store_false", dest="solved", help="derived ones only")

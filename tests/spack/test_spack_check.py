@@ -349,7 +349,6 @@ HARMFUL: list[tuple[str, str | None, str]] = [
     ("reframe_checks/src/support.hpp", "#include", "// x\n#include"),
     (f"{STACK}/spack.lock", '"roots":', '"roots":[],"roots":'),
     (f"{STACK}/spack.lock", '"roots":', '"include_concrete":{},"roots":'),
-    (RECORD, '"lock"', '"machine": true, "lock"'),
     (RECORD, '"ci/spack/pins.env": "', '"ci/spack/pins.env": "0'),
     (f"{STACK}/spack.lock", '"specfile-version":5', '"specfile-version":4'),
     (f"{STACK}/spack.lock", "19dabef469", "29dabef469"),
@@ -411,7 +410,7 @@ def own(copy: Copy) -> Callable[..., Copy]:
 
     def made(*changes: Change) -> Copy:
         copy.rewrite(*changes, concretized_again)
-        inputs.write(copy.manifest(), lock.load(copy.lock), machine=True)
+        inputs.write(copy.manifest(), lock.load(copy.lock))
         return copy
 
     return made
@@ -574,7 +573,7 @@ def test_the_environment_beside_a_site_is_checked(
     monkeypatch.setenv("BUSBAR_SITE_PATH", str(tmp_path))
     assert locks.main(["check", "mine"]) == 1
     assert "has no record in inputs.json" in capsys.readouterr().out
-    assert locks.main(["record", "--machine", str(stack)]) == 0
+    assert locks.main(["record", str(stack)]) == 0
     assert locks.main(["check", "mine", str(stack)]) == 0
     assert capsys.readouterr().out == f"{stack}: ok, concretized for debian12, x86_64_v3\n"
 
