@@ -178,7 +178,9 @@ def _unpinned(manifest: Manifest, lock: Lock) -> Iterator[str]:
 
 def _changed(manifest: Manifest, lock: Lock, record: inputs.LockInputs | None) -> Iterator[str]:
     directory = manifest.path.parent
-    again = "`make spack-lock`" if shared(directory) else "`make spack-concretize` for this machine"
+    again = (
+        "`make spack-lock`" if shared(directory) else "`make spack-concretize` for this machine"
+    )
     if record is None:
         yield f"has no record in {inputs.FILE}, so its inputs are unknown; run {again}"
     elif record.lock != lock.digest:
