@@ -111,12 +111,16 @@ def _believable(row: Result) -> Result:
     value, low, high = row.value or 0.0, row.low, row.high
     limit = _LEAST_US if row.unit == "us" else _MOST_GB_PER_S
     limit = limit if row.limit is None else row.limit
-    if row.metric == "correctness":
+    if row.message:
         message = f"the file claims a pass, but {row.message}"
+    elif row.us is not None and row.gb_per_s is not None:
+        message = "the file claims a pass for a rate that is a time as well"
     elif not value > 0 or not (row.bytes or 0) > 0:
         message = "the file claims a pass without a reading"
     elif low is None or high is None:
         message = "the file claims a pass without a band"
+    elif not 0 < low <= high or not low <= (row.typical or low) <= high:
+        message = f"the file claims a pass in a band of {low:g} to {high:g}"
     elif verdict_on(
         Expectation(limit, low, row.typical or 0.0, high, unit=row.unit), value
     ).is_problem:
