@@ -12,7 +12,7 @@ import pytest
 from busbar import site as sites
 from busbar.cli import build_parser
 from busbar.commands.option_types import seconds
-from busbar.commands.sweep_run import again
+from busbar.commands.sweep import again
 from busbar.slurm.options import Grant
 from tests.said import Command
 

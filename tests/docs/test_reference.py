@@ -18,7 +18,7 @@ from busbar.delivery import programs
 from busbar.delivery.choice import Choice
 from busbar.delivery.reframe import configuration
 from busbar.site.load import find
-from ci.docs import checks, pages, reference
+from ci.docs import pages, reference
 from tests.cases import cases
 
 ROOT = Path(__file__).parents[2]
@@ -81,15 +81,15 @@ def test_every_feature_of_a_site_or_program_has_a_description() -> None:
         for each in (*system["partitions"], *config["environments"]):
             features.update(each["features"])
     assert len(features) > 15
-    assert features <= checks.FEATURES.keys()
+    assert features <= pages.FEATURES.keys()
 
 
 def test_what_checks_use_needs_a_description(monkeypatch: pytest.MonkeyPatch) -> None:
     for table in ("FEATURES", "PARAMETERS", "TAGS", "ASSERTIONS"):
         with monkeypatch.context() as patch:
-            patch.setattr(checks, table, {})
+            patch.setattr(pages, table, {})
             with pytest.raises(SystemExit, match=f"describe the {table.lower()}"):
-                checks.checks_page()
+                pages.checks_page()
 
 
 @cases(

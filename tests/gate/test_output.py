@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from busbar.errors import BusbarError
+from busbar.gate.command import show, write_metrics
 from busbar.gate.findings import (
     CHECKS,
     MOST_BYTES,
@@ -23,7 +24,6 @@ from busbar.gate.findings import (
     reason_of,
     ruled,
 )
-from busbar.gate.output import show, write_metrics
 from busbar.gate.site import Rule, Rules
 from busbar.gate.slurm import SlurmContext, drain_node, from_environment, resume_node
 from busbar.site.load import load
