@@ -11,8 +11,10 @@ import pytest
 
 from busbar import site as sites
 from busbar.engine.collect import show
+from busbar.engine.expectation import expectation_of
 from busbar.engine.judge import judge
 from busbar.engine.launch import BenchLaunch
+from busbar.engine.reading import Reading
 from busbar.engine.results import Outcome, Result
 from busbar.engine.run import Run
 from busbar.engine.verdicts import verdict_on
@@ -22,6 +24,7 @@ from busbar.expect.measured import beside_plain_copies
 from busbar.parse.events import Event, parse
 from busbar.tools.gpu_aware.answer import GpuAwareOptions, options_of
 from busbar.verdict import Verdict, worst
+from tests.cases import cases
 
 H200 = BenchLaunch(
     "gpu_aware",
@@ -272,3 +275,16 @@ def test_an_injected_fault_never_passes(data, fault):
 
 def test_options_that_cannot_be_read_ask_for_nothing():
     assert options_of(["gpu_aware", "--sizes=3x"]) == GpuAwareOptions()
+
+
+@cases(
+    ("buffers", "us", "limit"),
+    [("D H", 0.09, 0.1), ("D H", 0.11, None), ("H H", 0.009, 0.01), ("H H", 0.011, None)],
+)
+def test_no_message_is_faster_than_one_transaction(
+    buffers: str, us: float, limit: float | None
+) -> None:
+    expect = expectation_of(Run(ranks=2, bench="osu_latency"))
+    with pytest.raises(NoExpectation) as caught:
+        expect(Reading("latency_us", 8, us, buffers=buffers))
+    assert caught.value.limit == limit

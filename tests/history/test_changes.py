@@ -20,7 +20,7 @@ import pytest
 
 from busbar.commands import history
 from busbar.history.events import Changes, changes_of, differences, find_events
-from busbar.history.model import Change, HistoryKey, NightSeries, Ratio, ratio_of
+from busbar.history.model import Change, Difference, HistoryKey, NightSeries, Ratio, ratio_of
 from busbar.history.statistic import Array, Noise, common_noise, scan
 from tests.cases import cases
 from tests.said import Command
@@ -321,3 +321,17 @@ def test_facts_that_changed_at_once_are_ranked_by_what_moves_bytes() -> None:
         moved[:1], 20.0 * DAY_S, series[:1], {key: {"os": "1"} for key in (1, 2, 3)}
     )
     assert (same.before, same.after, same.weight) == ("1", "1", 0.0)
+
+
+@cases(
+    ("name", "before", "after", "text"),
+    [
+        ("lock.libfabric", "2.0", "2.2", "libfabric 2.0 -> 2.2 in the lock"),
+        ("env.NCCL_ALGO", "Ring", "Ring", "NCCL_ALGO unchanged"),
+        ("lock.ucx", None, "1.18", "ucx not known before in the lock"),
+        ("driver", "570", None, "driver not known after"),
+        ("driver", None, None, "driver not known"),
+    ],
+)
+def test_a_fact_in_words(name: str, before: str | None, after: str | None, text: str) -> None:
+    assert Difference(name, before, after, weight=0.0).text == text

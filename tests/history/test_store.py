@@ -89,7 +89,7 @@ def test_sessions_of_reframe_are_read_once(store: Path, tmp_path: Path, busbar: 
             assert busbw.bounds == BOUNDS
             facts = opened.provenance()[int(busbw.provenance[0])]
             assert facts == FACTS
-            assert latency.key.unit == "us"
+            assert latency.key == HistoryKey("alpha", "gpu", "", "x", "lat", "us", "", "")
     file = tmp_path / "report.json"
     file.write_text(report("one", 100.0))
     assert busbar("history import", file).status == 0  # the same session
