@@ -31,7 +31,8 @@ def main() -> None:
     """Copy pages and linked files."""
     target = Path(sys.argv[1])
     shutil.rmtree(target, ignore_errors=True)
-    for path in {*pages(), *(linked for page in pages() for linked in links(page))}:
+    linked = (path for page in pages() for path in links(page))
+    for path in {*pages(), *linked, *ROOT.glob("ci/docs/access.*")}:
         if path.is_file():
             copy = target / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)
