@@ -89,8 +89,9 @@ def unsafe(manifest: Manifest) -> Iterator[str]:
         for path, value in _settings(raw.get("spack", raw)):
             for pattern, allowed in RULES["allowed"].items():
                 if fnmatchcase(path, pattern) and value not in allowed:
+                    found, right = json.dumps(value), json.dumps(allowed[0])
                     where = shown(file, manifest.root)
-                    yield f"{where} sets {path} to {value!r}; remove it, or write {allowed[0]!r}"
+                    yield f"{where} sets {path} to {found}; remove it, or write {right}"
 
 
 def _settings(data: Any, above: str = "") -> Iterator[tuple[str, Any]]:
@@ -103,8 +104,10 @@ def _settings(data: Any, above: str = "") -> Iterator[tuple[str, Any]]:
 
 def others(root: Path) -> dict[str, str]:
     """Return the digests of the scopes and recipes that no committed lock has."""
-    records = _records(root / _RECORDS).items()
-    known = {name for key, each in records if key != OTHERS for name in each["inputs"]}
+    path, hint = root / _RECORDS, "run `make spack-lock`"
+    with value_error("cannot be read ({kind}: {})", path, hint, (OSError, *DAMAGED)):
+        records = _records(path).items()
+        known = {name for key, each in records if key != OTHERS for name in each["inputs"]}
     files = [x for place in _PLACES for kind in _READ for x in (root / place).rglob(kind)]
     names = {name: x for x in sorted(files) if (name := shown(x, root)) not in known}
     return {name: digest for name, path in names.items() if (digest := _text(path))}
@@ -115,7 +118,7 @@ def changed_others(root: Path) -> list[str]:
     now, old = others(root), _records(root / _RECORDS).get(OTHERS, {})
     places = {Path(name).parent for name in old}
     changed = {name for name in now.keys() | old.keys() if now.get(name) != old.get(name)}
-    return sorted(name for name in changed if Path(name).parent in places)
+    return sorted(name for name in changed if not old or Path(name).parent in places)
 
 
 def write_others(root: Path) -> None:

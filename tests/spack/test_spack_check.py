@@ -349,6 +349,8 @@ HARMFUL: list[tuple[str, str | None, str]] = [
     ("reframe_checks/src/support.hpp", "#include", "// x\n#include"),
     (f"{STACK}/spack.lock", '"roots":', '"roots":[],"roots":'),
     (f"{STACK}/spack.lock", '"roots":', '"include_concrete":{},"roots":'),
+    (RECORD, f'"{inputs.OTHERS}"', '"cuda-sm_80"'),
+    (RECORD, f'"{inputs.OTHERS}"', '"cuda-sm_81"'),
     (RECORD, '"ci/spack/pins.env": "', '"ci/spack/pins.env": "0'),
     (f"{STACK}/spack.lock", '"specfile-version":5', '"specfile-version":4'),
     (f"{STACK}/spack.lock", "19dabef469", "29dabef469"),
