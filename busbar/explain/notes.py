@@ -13,8 +13,9 @@ from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, lines_of
 from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
-from busbar.parse.events import Rank
+from busbar.parse.events import Check, Rank
 from busbar.parse.tables import beside
+from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
 _WHEEL = "/libucx/lib/"
@@ -66,23 +67,20 @@ def _cancelled(context: Context) -> Iterator[Note]:
 
 
 @note("above-band")
-def _beyond(context: Context) -> Note | None:
-    beyond = [each for each in context.judged if each.is_beyond]
-    if not beyond:
-        return None
-    first = max(beyond, key=lambda each: each.reading.nbytes).described
-    return Note("above-band", f"{len(beyond)} of {len(context.judged)} readings: {first}")
+def _beyond(context: Context) -> Iterator[Note]:
+    if beyond := [each for each in context.judged if each.is_beyond]:
+        first = max(beyond, key=lambda each: each.reading.nbytes).described
+        yield Note("above-band", f"{len(beyond)} of {len(context.judged)} readings: {first}")
 
 
 @note("outside-known-range")
-def _outside(context: Context) -> Note | None:
-    guessed = [each for each in context.judged if each.expectation and each.expectation.outside]
-    if not guessed:
-        return None
-    least = min(guessed, key=lambda each: each.share)
-    summary = f"no such run has been measured, so the model extrapolates: {least.described}"
-    lines = (least.reading.evidence,) if least.reading.evidence else ()
-    return Note("outside-known-range", summary, lines)
+def _outside(context: Context) -> Iterator[Note]:
+    judged = context.judged
+    if guessed := [each for each in judged if each.expectation and each.expectation.outside]:
+        least = min(guessed, key=lambda each: each.share)
+        summary = f"no such run has been measured, so the model extrapolates: {least.described}"
+        lines = (least.reading.evidence,) if least.reading.evidence else ()
+        yield Note("outside-known-range", summary, lines)
 
 
 @note("readings-dropped", "repeats-dropped", "runs-dropped", "input-damaged")
@@ -102,12 +100,18 @@ def _not_read(context: Context) -> Iterator[Note]:
 
 
 @note("preloaded")
-def _preloaded(context: Context) -> Note | None:
-    for rank, line in context.facts.events_of(Rank):
-        if rank.preloaded:
-            summary = f"rank {rank.rank} preloads {rank.preloaded}"
-            return Note("preloaded", summary, (line,))
-    return None
+def _preloaded(context: Context) -> Iterator[Note]:
+    for rank, line in [(r, at) for r, at in context.facts.events_of(Rank) if r.preloaded][:1]:
+        yield Note("preloaded", f"rank {rank.rank} preloads {rank.preloaded}", (line,))
+
+
+@note("late-gets")
+def _late_gets(context: Context) -> Iterator[Note]:
+    checks = context.facts.events_of(Check)
+    for check, line in [(c, at) for c, at in checks if c.late and not c.wrong][:1]:
+        size = format_bytes(check.nbytes)
+        summary = f"{check.late} bytes of MPI_Get at {size} arrived after the closing fence"
+        yield Note("late-gets", f"{summary}: a fault of UCX before 1.16", (line,))
 
 
 @note("sdma-cap")
@@ -130,33 +134,27 @@ def _no_run(context: Context) -> Iterator[Note]:
 
 
 @note("end-not-shown")
-def _end(context: Context) -> Note | None:
+def _end(context: Context) -> Iterator[Note]:
     facts = context.facts
     missing = missing_sizes(context)
     if missing or (facts.tool == "nccl-tests" and facts.readings and not facts.finished):
         summary = missing or "the closing lines of the table are not in the input"
-        return Note("end-not-shown", summary, lines_of(facts.readings[-1]))
-    return None
+        yield Note("end-not-shown", summary, lines_of(facts.readings[-1]))
 
 
 @note("other-program")
-def _other_program(context: Context) -> Note | None:
-    if not (context.facts.readings and (line := of_another_program(context))):
-        return None
-    summary = "a line says that a program failed; the input does not show if it is the one that"
-    return Note("other-program", f"{summary} measured", (line,))
+def _other_program(context: Context) -> Iterator[Note]:
+    if context.facts.readings and (line := of_another_program(context)):
+        summary = "a line says that a program failed; the input does not show if it is the one"
+        yield Note("other-program", f"{summary} that measured", (line,))
 
 
 @note("one-rank")
-def _alone(context: Context) -> Note | None:
-    if not is_alone(context.facts, context.ranks):
-        return None
-    return Note(
-        "one-rank",
-        "one rank has no other to send to, so its bus bandwidth is 0 by definition; measure"
-        " with more GPUs: -g N, or N ranks of a build with MPI",
-        lines_of(context.facts.readings[-1]),
-    )
+def _alone(context: Context) -> Iterator[Note]:
+    if is_alone(context.facts, context.ranks):
+        does = "one rank has no other to send to, so its bus bandwidth is 0 by definition; measure"
+        does += " with more GPUs: -g N, or N ranks of a build with MPI"
+        yield Note("one-rank", does, lines_of(context.facts.readings[-1]))
 
 
 @note("ring-neighbours")

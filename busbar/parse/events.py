@@ -208,6 +208,8 @@ class Check:
     wrong: Count
     messages: Count | None = None
     """How many were compared; None if the line does not tell."""
+    late: Count = 0
+    """The bytes of gets that arrived when their window was freed, with a UCX before 1.16."""
     source: OptionalSource = None
     target: OptionalTarget = None
 

@@ -306,7 +306,7 @@ def launch(plan: ImagePlan, mpi_type: str | None, *, one_per_node: bool) -> Laun
     if plan.site.scheduler != "local":
         nodes = min(2, plan.site.partitions[0].nodes)
         outside = ["srun", f"--nodes={nodes}", f"--ntasks-per-node={ranks}"]
-        outside.append(f"--mpi={mpi_type or 'none'}")
+        outside += [f"--mpi={mpi_type or 'none'}", "--kill-on-bad-exit=1"]
     elif plan.injected and plan.runtime == "apptainer":
         outside = [hosts_mpirun(plan) or "mpirun", "-n", str(ranks)]
     elif not one_per_node:

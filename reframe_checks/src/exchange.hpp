@@ -129,7 +129,7 @@ class Exchange {
             const auto way = static_cast<Way>((thrown >> 32) % 3);
             batch.bytes = varied && (thrown >> 42) % 8 == 0 ? bytes - (thrown >> 45) % (bytes / 2 + 1) : bytes;
             Transfer transfer{batch, way, (thrown >> 40) % 4 == 0, batch.span() < large || thrown >> 61 & 1,
-                              way != Way::blocking && thrown >> 62 & 1};
+                              way != Way::blocking && thrown >> 62 != 0};
             make(transfer);
             wrong += pass(transfer);
             if (way == Way::persistent && left >= 2 * batch.messages) {  // once more, by the same requests

@@ -308,7 +308,9 @@ class Program {
     void check_collective(const std::string &operation, char kind, std::size_t bytes) {
         const int times = bytes <= 65536 ? std::min(messages_to_check(), collectives_checked) : fewest_messages;
         const double start = now(), longest = allowance(options_.collectives.size() * options_.check_sizes.size());
-        Collective collective(*memory_, operation, kind, bytes, world_.rank, world_.size);
+        unsigned release[2] = {};  // of UCX
+        const bool known = std::sscanf(ucx_version().c_str(), "%u.%u", &release[0], &release[1]) == 2;
+        Collective collective(*memory_, operation, kind, bytes, world_.rank, world_.size, known && release[0] == 1 && release[1] < 16);
         std::size_t wrong = 0;
         int turn = 0;
         for (int more = 1; more && turn < times; ++turn) {
@@ -316,8 +318,9 @@ class Program {
             more = now() - start < longest ? 1 : 0;
             MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
         }
-        unsigned long long mine = wrong, all = 0;
+        unsigned long long mine = wrong, all = 0, my_late = collective.late(), late = 0;
         MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(&my_late, &late, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
         if (world_.rank == 0)
             Line("check")
                 .add("operation", operation)
@@ -325,6 +328,7 @@ class Program {
                 .add("bytes", bytes)
                 .add("messages", turn)
                 .add("wrong", static_cast<std::size_t>(all))
+                .add("late", static_cast<std::size_t>(late))
                 .print();
     }
 

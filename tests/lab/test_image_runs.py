@@ -63,6 +63,11 @@ def test_own_mpi_on_two_nodes_as_preflight_says(
     assert report["verdict"] == "ready", report["lines"]
     run = launch(on_lab, report["command"], "--ranks=4", "--buffers=HH", "--check=4099")
     healthy(run, ranks=4, hosts=2)
+    # The ranks that wait for one that died end as well.
+    died = ("--ranks=4", "--buffers=HH", "--sizes=64K", "--inject=die:3")
+    done = on_lab(*shlex.split(report["command"]), *died)
+    assert done.returncode, done.stdout
+    assert "Killed" in done.stderr
 
 
 def test_the_loader_of_the_image_agrees_with_preflight(

@@ -233,7 +233,7 @@ def test_the_table_says_verdict_and_launch_line(cuda: Case) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("ready: ")
-    assert "next: srun --nodes=2 --ntasks-per-node=8 --mpi=pmix apptainer exec --nv" in done.stdout
+    assert "next: srun --nodes=2 --ntasks-per-node=8 --mpi=pmix --kill-on-bad" in done.stdout
 
 
 NCCL = "usr/local/lib/python3.12/dist-packages/nvidia/nccl/lib/libnccl.so.2"
@@ -256,7 +256,8 @@ def test_nccl_without_mpi_is_asked_for_verbs_alone(cuda: Case) -> None:
     assert "torchrun" in report["by_name"]["mpi"]["reason"]
     assert "libibverbs.so.1" in report["by_name"]["nccl-verbs"]["reason"]
     assert not {"mpi-abi", "pmi", "ucx", "ucx-gpu", "shared-memory"} & report["by_name"].keys()
-    assert "--ntasks-per-node=1 --mpi=none apptainer exec --nv" in report["command"]
+    command = report["command"]
+    assert "--ntasks-per-node=1 --mpi=none --kill-on-bad-exit=1 apptainer exec --nv" in command
     (cuda.image / LIB / "libibverbs/libmlx5-rdmav34.so").unlink()
     cuda.finds("nccl-verbs", "slow", "has no libmlx5-rdmav*.so next to it: NCCL sees no device")
     (cuda.image / LIB / "libibverbs.so.1").unlink()

@@ -32,7 +32,7 @@
 //                count    the status says one byte less
 //                restart  a persistent send that is started again sends what it sent first
 //                narrow   sums of doubles are rounded to float
-//                unseen   what a put has written is there only when its window is freed
+//                unseen   what a put has written or a get has read is there only when its window is freed
 //   FAULT_EVERY  every n-th of the messages that the filters let through (97)
 //   FAULT_TAG    only messages with one of these tags, a digit each (any)
 //   FAULT_UNALIGNED  only into memory whose address is no multiple of this (any)
@@ -86,12 +86,13 @@ static struct persistent persistent[MOST];
 static int waiting, waited;  // delayed sends, and those of which the program has seen the end
 static MPI_Request lost = MPI_REQUEST_NULL;
 static struct receive changing;  // a bit of it flips at the next call
-static struct put {
+static struct access {
     char *memory;
     int count, to;
     MPI_Aint place;
+    int is_get;
 } unseen[MOST];
-static int unseen_puts;
+static int unseen_count;
 static FILE *messages_file;
 static char *previous, *copies[MOST];
 static long previous_bytes = -1, messages, faults;
@@ -705,7 +706,7 @@ int MPI_Put(const void *out, int count, MPI_Datatype type, int to, MPI_Aint plac
         return MPI_SUCCESS;
     }
     if (fault_is("unseen")) {
-        unseen[unseen_puts++ % MOST] = (struct put){copied(out, BYTES(count, type)), count, to, place};
+        unseen[unseen_count++ % MOST] = (struct access){copied(out, BYTES(count, type)), count, to, place, 0};
         ++faults;
         return MPI_SUCCESS;
     }
@@ -717,7 +718,8 @@ int MPI_Put(const void *out, int count, MPI_Datatype type, int to, MPI_Aint plac
 int MPI_Get(void *in, int count, MPI_Datatype type, int from, MPI_Aint place, int there, MPI_Datatype kind, MPI_Win window) {
     if (!is_chosen("MPI_Get") || BYTES(count, type) < 8) return PMPI_Get(in, count, type, from, place, there, kind, window);
     ++faults;
-    if (fault_is("drop")) return MPI_SUCCESS;
+    if (fault_is("unseen")) unseen[unseen_count++ % MOST] = (struct access){in, count, from, place, 1};
+    if (fault_is("drop") || fault_is("unseen")) return MPI_SUCCESS;
     // One byte less arrives.
     return PMPI_Get(in, count - 1, type, from, place, there - 1, kind, window);
 }
@@ -729,8 +731,14 @@ int MPI_Barrier(MPI_Comm comm) {
 
 int MPI_Win_free(MPI_Win *window) {
     if (fault_is("unseen")) PMPI_Win_fence(0, *window);
-    for (int i = 0; i < unseen_puts; ++i) PMPI_Put(unseen[i].memory, unseen[i].count, MPI_BYTE, unseen[i].to, unseen[i].place, unseen[i].count, MPI_BYTE, *window);
-    unseen_puts = 0;
+    for (int i = 0; i < unseen_count; ++i) {
+        const struct access *one = &unseen[i];
+        if (one->is_get)
+            PMPI_Get(one->memory, one->count, MPI_BYTE, one->to, one->place, one->count, MPI_BYTE, *window);
+        else
+            PMPI_Put(one->memory, one->count, MPI_BYTE, one->to, one->place, one->count, MPI_BYTE, *window);
+    }
+    unseen_count = 0;
     if (fault_is("unseen")) PMPI_Win_fence(0, *window);
     return PMPI_Win_free(window);
 }

@@ -231,6 +231,18 @@ def test_a_wrong_collective_never_passes(judged, operation):
         assert spoiled - {""} == {operation}, (fault, spoiled)
 
 
+def test_a_late_get_fails_or_is_a_known_fault_of_ucx(judged):
+    """UCX before 1.16 completes gets when their window is freed; from any other MPI it is wrong."""
+    attack = Attack("unseen", 5, more={"FAULT_IN": "MPI_Get"})
+    results, faults, text = judged(attack, "", "257,4099", "get")
+    assert faults, text
+    late = max(map(int, re.findall(r'"operation": "get".*"late": (\d+)', text)))
+    assert bool(late) is bool(re.search(r'"ucx": "1\.(\d|1[0-5])\.', text)), text
+    assert bool(payload_wrong(results)) is not bool(late), text
+    notes = [note.id for note in explain([Source("log", text.encode())]).notes]
+    assert notes.count("late-gets") == bool(late)
+
+
 def test_a_clock_that_is_not_the_kernels_never_passes(judged):
     """At half its speed every rate is twice what it is."""
     results, _, text = judged(Attack("clock"), "64K", "")

@@ -842,8 +842,9 @@ class BufferSet {
 // each byte of its own buffer must hold then: a block, a sum of blocks, or what was there before.
 class Collective {
   public:
-    Collective(BufferSet &memory, const std::string &operation, char kind, std::size_t bytes, int rank, int ranks)
-        : memory_(memory), operation_(operation), kind_(kind), rank_(rank), ranks_(ranks),
+    // A get that `may_be_late` is compared again when its window is freed.
+    Collective(BufferSet &memory, const std::string &operation, char kind, std::size_t bytes, int rank, int ranks, bool may_be_late)
+        : memory_(memory), operation_(operation), kind_(kind), rank_(rank), ranks_(ranks), may_be_late_(may_be_late),
           reduces_(is({"allreduce", "reduce", "reduce_scatter_block"})), bytes_(reduces_ ? words(bytes) * 8 : bytes) {}
 
     static bool one_sided(const std::string &operation) { return operation == "put" || operation == "get"; }
@@ -852,6 +853,9 @@ class Collective {
     static std::size_t room(std::size_t bytes, int ranks) {
         return static_cast<std::size_t>(ranks) * (words(bytes) * 8 + gap) + 2 * Batch::guard + 64;
     }
+
+    // The bytes of gets that arrived only when their window was freed.
+    std::size_t late() const { return late_; }
 
     // Runs it once, and returns the bytes that are wrong at this rank. Each `turn` has another payload, root and alignment.
     std::size_t wrong(std::uint64_t turn) {
@@ -870,7 +874,7 @@ class Collective {
             const auto numbers = [&](std::size_t i) { return number(rank_, to, i); };
             reduces_ ? memory_.load_words(out_ + place(to), bytes_ / 8, numbers) : memory_.load(out_ + place(to), sent(rank_, to), seed(rank_, to));
         }
-        run();
+        std::size_t wrong = run();
         Seen kept{memory_, kind_, out_};
         if (dice >> 9 & 1) {  // MPI may not change what it sends
             for (int to = 0; to < blocks; ++to)
@@ -882,7 +886,7 @@ class Collective {
             BufferSet::clear(kind_, memory_.send(kind_), room(bytes_, ranks_));
         }
         kept.rest();
-        const std::size_t wrong = kept.wrong + compare();
+        wrong += kept.wrong + compare();
         if (window_ != MPI_WIN_NULL) MPI_Win_free(&window_);
         MPI_Barrier(MPI_COMM_WORLD);
         return wrong == 0 ? compare() : wrong;  // nothing may change any more
@@ -953,7 +957,7 @@ class Collective {
         return word;
     }
 
-    void run() {
+    std::size_t run() {
         const int count = static_cast<int>(bytes_), numbers = static_cast<int>(bytes_ / 8);
         const auto type = fractions_ ? MPI_DOUBLE : MPI_UINT64_T;
         const auto all = MPI_COMM_WORLD;
@@ -983,8 +987,9 @@ class Collective {
         } else if (operation_ == "reduce_scatter_block") {
             MPI_Reduce_scatter_block(out_, in_, numbers, type, MPI_SUM, all);
         } else {
-            access();
+            return access();
         }
+        return 0;
     }
 
     // What MPI sends from: this rank's buffer, or in place, where it takes it from what it will overwrite.
@@ -1000,8 +1005,9 @@ class Collective {
 
     // Each rank writes a block into the memory of every rank, or reads one from it, between fences: under locks, Open MPI that
     // was built for UCX 1.20 can wait without end if UCX 1.14.1 is loaded. The window of a put stays: what arrives only when it
-    // is freed arrives too late. That of a get does not: with that UCX, a get can complete only then.
-    void access() {
+    // is freed arrives too late. A get is compared before that; returns the bytes that are wrong then. UCX before 1.16 can complete
+    // it only when its window is freed.
+    std::size_t access() {
         const bool puts = operation_ == "put";
         const auto count = static_cast<int>(bytes_);
         MPI_Win_create(puts ? in_ : out_, static_cast<MPI_Aint>(place(ranks_)), 1, MPI_INFO_NULL, MPI_COMM_WORLD, &window_);
@@ -1013,7 +1019,13 @@ class Collective {
                 MPI_Get(in_ + place(other), count, MPI_BYTE, other, static_cast<MPI_Aint>(place(rank_)), count, MPI_BYTE, window_);
         }
         MPI_Win_fence(0, window_);
-        if (!puts) MPI_Win_free(&window_);
+        if (puts) return 0;
+        const std::size_t wrong = compare();
+        MPI_Win_free(&window_);
+        if (!may_be_late_) return wrong;
+        late_ += wrong;
+        memory_.count(-wrong);
+        return 0;
     }
 
     template <typename Number>
@@ -1046,8 +1058,8 @@ class Collective {
     std::string operation_;
     char kind_;
     int rank_, ranks_;
-    bool reduces_;
-    std::size_t bytes_;
+    bool may_be_late_, reduces_;
+    std::size_t bytes_, late_ = 0;
     std::uint64_t turn_ = 0;
     int root_ = 0;
     bool in_place_ = false, fractions_ = false;
@@ -1188,7 +1200,7 @@ class Exchange {
             const auto way = static_cast<Way>((thrown >> 32) % 3);
             batch.bytes = varied && (thrown >> 42) % 8 == 0 ? bytes - (thrown >> 45) % (bytes / 2 + 1) : bytes;
             Transfer transfer{batch, way, (thrown >> 40) % 4 == 0, batch.span() < large || thrown >> 61 & 1,
-                              way != Way::blocking && thrown >> 62 & 1};
+                              way != Way::blocking && thrown >> 62 != 0};
             make(transfer);
             wrong += pass(transfer);
             if (way == Way::persistent && left >= 2 * batch.messages) {  // once more, by the same requests
@@ -2052,7 +2064,9 @@ class Program {
     void check_collective(const std::string &operation, char kind, std::size_t bytes) {
         const int times = bytes <= 65536 ? std::min(messages_to_check(), collectives_checked) : fewest_messages;
         const double start = now(), longest = allowance(options_.collectives.size() * options_.check_sizes.size());
-        Collective collective(*memory_, operation, kind, bytes, world_.rank, world_.size);
+        unsigned release[2] = {};  // of UCX
+        const bool known = std::sscanf(ucx_version().c_str(), "%u.%u", &release[0], &release[1]) == 2;
+        Collective collective(*memory_, operation, kind, bytes, world_.rank, world_.size, known && release[0] == 1 && release[1] < 16);
         std::size_t wrong = 0;
         int turn = 0;
         for (int more = 1; more && turn < times; ++turn) {
@@ -2060,8 +2074,9 @@ class Program {
             more = now() - start < longest ? 1 : 0;
             MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
         }
-        unsigned long long mine = wrong, all = 0;
+        unsigned long long mine = wrong, all = 0, my_late = collective.late(), late = 0;
         MPI_Allreduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
+        MPI_Allreduce(&my_late, &late, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, MPI_COMM_WORLD);
         if (world_.rank == 0)
             Line("check")
                 .add("operation", operation)
@@ -2069,6 +2084,7 @@ class Program {
                 .add("bytes", bytes)
                 .add("messages", turn)
                 .add("wrong", static_cast<std::size_t>(all))
+                .add("late", static_cast<std::size_t>(late))
                 .print();
     }
 

@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="407eb493eca6b977789b48ecd9d9ef8cb50d231ffbcb385a25ea3cbceeb48203",
+        sha256="5886f34d7d57207b6c6b25dcd5e340407d7e463afedc13bccab7ebd63894982e",
         expand=False,
     )
 
