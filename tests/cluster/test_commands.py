@@ -49,6 +49,26 @@ def test_analyse_names_the_slow_node(busbar: Command, results: Path) -> None:
     assert evidence.startswith("node n3: 5 GB/s")
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"gb_per_s": 250.0}, "more than the links carry between n1-n8 (1 reading)"),
+        ({"state": "wrong"}, "wrong data between n1-n8 (1 reading)"),
+    ],
+)
+def test_a_reading_that_cannot_be_is_no_pass(
+    change: dict[str, Any], words: str, tmp_path: Path, busbar: Command
+) -> None:
+    rows = measured(round_robin(names(8)), slower({}), lambda row: 1.0)
+    said = busbar("sweep analyse --json --limit 25", written(tmp_path / "well.jsonl", rows))
+    assert (said.status, said.json["unmeasured"], said.json["notes"]) == (0, [], [])
+    pair = f"{rows[0]['a']}-{rows[0]['b']}"
+    rows[0] |= change
+    said = busbar("sweep analyse --json --limit 25", written(tmp_path / "altered.jsonl", rows))
+    assert (said.status, said.json["unmeasured"]) == (1, [pair])
+    assert said.json["notes"][0] == words.replace("n1-n8", pair)
+
+
 def test_analyse_by_a_limit_and_by_a_site(busbar: Command, results: Path) -> None:
     for more, accused in (
         ("--limit 25", 1),

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from statistics import median
 from typing import Literal
 
@@ -26,11 +27,11 @@ from busbar.cluster.sweep.localise import Ints
 from busbar.cluster.sweep.loss import lossy, with_loss
 from busbar.cluster.sweep.paths import MINORITY
 from busbar.cluster.sweep.readings import Readings, readings, unmeasured
-from busbar.cluster.sweep.rows import MeasuredPair, Results
+from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
 from busbar.slurm.hostlist import fold
 from busbar.slurm.topology import SwitchTopology
-from busbar.words import grouped
+from busbar.words import counted, grouped
 
 # The constants: value, meaning, and how to see what another value costs.
 #   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep-method.md
@@ -76,8 +77,23 @@ def analyse(
     ``least`` has what a pair must reach by NIC, and for None with all NICs at once; NICs without
     an entry are judged by the fleet only.
     """
+    wrong: dict[str, list[str]] = {}
+    left = []
+    for row in results.rows:
+        beyond = row.nic in least and (row.gb_per_s or 0.0) > least[row.nic].most
+        left.append(replace(row, gb_per_s=None) if beyond else row)
+        if beyond or row.state is PairState.WRONG:
+            what = "more than the links carry" if beyond else "wrong data"
+            wrong.setdefault(what, []).append(row.id)
+    results = replace(results, rows=tuple(left))
     measured = readings(results.rows)
-    return _Analyser(measured, topology, least, tolerance).analysis(results, planned)
+    found = _Analyser(measured, topology, least, tolerance).analysis(results, planned)
+    notes = [
+        f"{what} between {', '.join(ids[:3])} ({counted(len(ids), 'reading')})"
+        for what, ids in wrong.items()
+    ]
+    lost = dict.fromkeys([*found.unmeasured, *chain.from_iterable(wrong.values())])
+    return replace(found, unmeasured=tuple(lost), notes=(*notes, *found.notes))
 
 
 def _directed(

@@ -109,6 +109,8 @@ class Least:
     gb_per_s: float
     text: str
     """Where the number comes from."""
+    most: float = math.inf
+    """GB/s that no pair reaches: the clock or the program is wrong."""
 
 
 @dataclass

@@ -25,6 +25,7 @@ def of_limit(
         nic: Least(
             limit / part * (1 - tolerance),
             f"{1 - tolerance:.0%} of the limit of {limit / part:.4g} GB/s is the minimum",
+            limit / part * (1 + tolerance),
         )
         for nic, part in parts.items()
     }
@@ -36,12 +37,13 @@ def of_site(site: Site, nics: Iterable[str | None]) -> tuple[dict[str | None, Le
     notes: list[str] = []
     for nic in nics:
         try:
-            low = expect(site, _question(site, nic)).low
+            band = expect(site, _question(site, nic))
         except BusbarError as error:
             name = f"NIC {nic}" if nic else "all NICs at once"
             notes.append(f"site {site.name} has no band for {name} between nodes: {error.what}")
         else:
-            found[nic] = Least(low, f"the band of site {site.name} begins at {low:.4g} GB/s")
+            text = f"the band of site {site.name} begins at {band.low:.4g} GB/s"
+            found[nic] = Least(band.low, text, band.limit)
     return found, notes
 
 
