@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from busbar.boundary import one_line, visible
-from busbar.errors import suggestion
-from busbar.near import nearest
+from busbar.near import nearest, question
 
 if TYPE_CHECKING:
     from _typeshed import SupportsWrite
@@ -131,13 +130,8 @@ class Parser(argparse.ArgumentParser):
 
     def meant(self, word: str) -> str:
         """Return the replacement for an invalid word, as the end of an error."""
-        close = nearest(word, self._option_string_actions)
-        return f"; did you mean {close[0]!r}?" if close else ""
-
-    def _check_value(self, action: argparse.Action, value: Any) -> None:
-        if action.choices is not None and value not in action.choices:
-            hint = suggestion(str(value), map(str, action.choices))
-            raise argparse.ArgumentError(action, f"invalid choice: {value!r}; {hint}")
+        asked = question(nearest(word, self._option_string_actions))
+        return f"; {asked}" if asked else ""
 
     def _print_message(self, message: str, file: SupportsWrite[str] | None = None) -> None:
         (file or sys.stderr).write(visible(message))

@@ -74,8 +74,9 @@ class _Parser(Parser):
             if isinstance(action, argparse._SubParsersAction):
                 hint = of_no_command(value, known, self.prog.partition(" ")[2])
             else:
-                close = nearest(str(value), map(str, known))
-                hint = words.value(action, str(value)) or ("" if close else self.meant(str(value)))
+                hint = words.value(action, str(value))
+                if not (hint or nearest(str(value), map(str, known))):
+                    hint = words.place(str(value))
             hint = hint or f"; {suggestion(str(value), map(str, known))}"
             hint += "; or omit it" if action.nargs == "?" else ""
             raise argparse.ArgumentError(action, f"invalid choice: {value!r}{hint}")
@@ -90,7 +91,9 @@ class _Parser(Parser):
 
     def meant(self, word: str) -> str:
         known = Meant(self._actions, self._words)
-        return known.option(word) if word.startswith("-") else known.place(word)
+        if word.startswith("-"):
+            return known.option(word)
+        return known.place(word) or known.no_place(word)
 
     def error(self, message: str) -> NoReturn:
         try:

@@ -7,7 +7,7 @@ import errno
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-from busbar.near import nearest
+from busbar.near import nearest, question
 
 DAMAGED = (ValueError, LookupError, TypeError, AttributeError, RecursionError)
 """Exceptions raised by a value of an unexpected form."""
@@ -95,10 +95,9 @@ def several(errors: Sequence[BusbarError]) -> BusbarError:
 def suggestion(word: str, known: Iterable[str], otherwise: str = "") -> str:
     """Return ``did you mean 'x'?`` for the words that may be meant, or ``otherwise``, or all."""
     words = list(known)
-    if meant := nearest(word, words):
-        return f"did you mean {' or '.join(map(repr, meant))}?"
     more = f" and {len(words) - _MOST_KNOWN} more" * (len(words) > _MOST_KNOWN)
-    return otherwise or f"known: {', '.join(words[:_MOST_KNOWN]) or 'none'}{more}"
+    every = f"known: {', '.join(words[:_MOST_KNOWN]) or 'none'}{more}"
+    return question(nearest(word, words)) or otherwise or every
 
 
 def require_known(

@@ -18,9 +18,10 @@ from itertools import pairwise
 from pathlib import Path
 
 from busbar.arguments import accepts
+from busbar.commands import SUMMARIES
 from busbar.errors import BusbarError
-from busbar.mistakes import other_command, reader
-from busbar.near import nearest
+from busbar.mistakes import commands_with, other_command, reader
+from busbar.near import nearest, question
 from busbar.parse.tables import beside
 from busbar.site.load import find
 from busbar.site.model import Partition, Site
@@ -28,7 +29,7 @@ from busbar.slurm.options import sbatch_options
 from busbar.units import SECONDS, duration
 
 _SITE_KEYS = {*Site.model_fields, *Partition.model_fields} - {"name"}
-_FEW = 10
+_FEW, _MOST = 10, 2
 _RATE = re.compile(
     r"(?P<count>\d{1,9}(?:\.\d{1,9})?) ?[Gg](?:i?B|(?P<bits>b(?:its?)?))?(?:/s|ps)?"
 )
@@ -59,7 +60,9 @@ class Meant:
         # Several words tell whose they are: -b is of Slurm as well, -b 8 -e 1G of nccl-tests.
         given = {each.partition("=")[0] for each in self._words}
         of = Counter(row["of"] for row in table for name in row["names"] if name in given)
-        rows = sorted((row for row in table if word in row["names"]), key=lambda r: -of[r["of"]])
+        rows = [each for each in table if word in each["names"]]
+        rows = [each for each in rows if each.get("where", "--help") in self._options]
+        rows.sort(key=lambda row: -of[row["of"]])
         for row in rows:
             if ours := [key for key in row["ours"] if key in self._options]:
                 step = f"write {self._written(ours[0], value)}"
@@ -72,6 +75,8 @@ class Meant:
 
     def _without_option(self, word: str, value: str, close: Sequence[str]) -> str:
         metavar = word.rpartition("-")[2].upper()
+        if metavar not in self._places and not close and (others := commands_with(word)):
+            return f"; busbar {' or '.join(others[:_MOST])} has it, this command has not"
         if metavar in self._places:
             return f"; {metavar} is given without an option"
         if self._places and not close and value and os.path.exists(value):
@@ -89,8 +94,8 @@ class Meant:
             or (key == "--site" and value and _is_site(value))
         ]
         begun = [key for key in self._options if key.startswith(f"--{name}")]  # -s for --site
-        if found := found or begun:
-            return f"; did you mean {' or '.join(map(repr, dict.fromkeys(found)))}?"
+        if asked := question(found or begun):
+            return f"; {asked}"
         if name in _SITE_KEYS and "--site" in self._options:
             return f"; write it as the key {name} in site.yaml, and pass that with --site"
         known = [key for key in self._options if key not in ("--help", "--version")]
@@ -129,6 +134,8 @@ class Meant:
             valid = next(_valid(action, value), "") if action and is_typed else ""
             if valid or option == "--sbatch":
                 quoted = f"; write {option} {shlex.quote(valid or value)}"
+            if action and action.nargs == 0 and not (quoted or os.path.exists(word)):
+                quoted = f"; {option} takes no value: omit {word!r}"
         kinds = {"DIR": not os.path.isfile(word), "FILE": os.path.isfile(word)}
         of_paths = [key for key, each in options.items() if kinds.get(str(each.metavar))]
         found = [key for key, each in options.items() if word in (each.choices or ())]
@@ -137,9 +144,12 @@ class Meant:
         found = found or [key for key in ["--name"] if key in options and word.isidentifier()]
         if not (found or quoted) and ("/" in word or "." in word):
             found = [key for key in of_paths if key == "--output"] or of_paths
-        if not (quoted or found or self._places):
-            return f"; this command takes only options: omit it{of_no_command(word, (), '')}"
         return quoted or (f"; did you mean '{found[0]} {word}'?" if found else "")
+
+    def no_place(self, word: str) -> str:
+        """Return what to do with a word that no argument takes."""
+        run = f", or run busbar {word}" if word in SUMMARIES else ""
+        return "" if self._places else f"; this command takes only options: omit it{run}"
 
 
 def of_no_command(word: str, known: Sequence[str], group: str) -> str:

@@ -15,11 +15,14 @@ from typing import Any, cast
 from busbar import commands
 from busbar.boundary import regular
 from busbar.errors import BusbarError
-from busbar.near import misspelled, nearest, synonyms
+from busbar.near import misspelled, nearest, question, synonyms
 from busbar.parse.tables import beside, load_yaml
 
 _HEAD = 4096
+_OPTIONAL = " --(output DIR|site NAME)"
 _SHORT = 2
+_LENIENT = ("explain", "site lint", "site show")
+"""Commands that would make sense of a file for another command, or report it as a finding."""
 _OURS = "BUSBAR_"
 
 
@@ -28,16 +31,16 @@ def other_command(word: str, known: Sequence[str], group: str) -> str:
 
     ``known`` are the commands that are valid in its place, those of ``group``.
     """
-    if meant := nearest(word, known):
-        return f"did you mean {' or '.join(map(repr, meant))}?"
+    declared = _options()
+    names = {each.rpartition(" ")[2]: each for each in reversed(declared)}
+    if here := question(nearest(word, known)):
+        return here
     typed = word.casefold().replace("-", "")
     whole = [each for each, words in synonyms().items() if " " in each and typed in words]
     if group:  # no target of make replaces a subcommand
         whole = [each for each in whole if each.startswith((group, "COMMAND"))]
-    declared = _options()
-    names = {each.rpartition(" ")[2]: each for each in reversed(declared)}
-    close = nearest(word, names) if not group else [misspelled(word, names)]
-    others = [names[each] for each in close if each]
+    close = [misspelled(word, commands.SUMMARIES)] if group else nearest(word, names)
+    others = [names.get(each, each) for each in close if each]
     options = [
         f"{each} {spec.rpartition(', ')[2]}"
         for each, entries in declared.items()
@@ -45,9 +48,15 @@ def other_command(word: str, known: Sequence[str], group: str) -> str:
         for spec in _specs(entries)
         if nearest(word, re.findall(r"--([\w-]+)", spec))
     ]
+    options.sort(key=lambda each: f"--{word} " not in f"{each} ")
     meant = whole or (options or others if group else others or options)
-    quoted = (repr(each if each.startswith("make") else f"busbar {each}") for each in meant[:1])
-    return f"did you mean {' or '.join(quoted)}?" if meant else ""
+    return question(each if each.startswith("make") else f"busbar {each}" for each in meant[:1])
+
+
+def commands_with(option: str) -> list[str]:
+    """Return the commands that have an option, as ``--json``."""
+    entries = ((each, _specs(entries)) for each, entries in _options().items() if each != "shared")
+    return [each for each, specs in entries if option in re.findall(r"--[\w-]+", str(specs))]
 
 
 def _specs(entry: Any) -> list[str]:
@@ -88,20 +97,20 @@ def refuse_other_file(command: str, words: Sequence[str]) -> None:
 
     The reader of a log finds something in a program as well, and errors of a site are findings.
     """
-    for path, option in _paths(words):
-        refused = command in ("site lint", "site show") or "name" in _kind(path)
-        is_file = os.path.isfile(path)  # also for a name that is too long
-        error = _of_kind(path, f"{command} {option}".strip()) if is_file else None
-        if error and refused:
+    for name, option in _names(words) if command in _LENIENT else ():
+        if not os.path.isfile(name):
+            continue
+        error = _of_kind(Path(name), f"{command} {option}".strip())
+        if error and (command != "explain" or "name" in _kind(Path(name))):
             raise error
 
 
-def _paths(words: Sequence[str]) -> Iterator[tuple[Path, str]]:
+def _names(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield the words of a command line that may be files, each with its option if it has one."""
     for before, word in zip(["", *words], words, strict=False):
         option, _, name = word.rstrip("/").rpartition("=")
         if name and not name.startswith("-"):
-            yield Path(name), option or (before if before.startswith("-") else "")
+            yield name, option or (before if before.startswith("-") else "")
 
 
 def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarError:
@@ -110,8 +119,8 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
     The file may be misspelled, not readable by the user, for another command, or the directory of
     the right file.
     """
-    for path, option in _paths(words):
-        name, hint = str(path), error.hint
+    for name, option in _names(words):
+        path, hint = Path(name), error.hint
         if not re.match(re.escape(name) + r"(?::|$)", error.where):
             continue
         if not os.path.exists(path):
@@ -145,7 +154,7 @@ def _of_kind(path: Path, place: str) -> BusbarError | None:
     kinds = beside(__file__)["files"]
     accepted = [each for each in kinds if place in each["accepted"]]
     read = f"busbar {place} {{}}"
-    usual = [each for each in accepted if each["read"].partition(" --output")[0] == read]
+    usual = [each for each in accepted if re.sub(_OPTIONAL, "", each["read"]) == read]
     wanted = " or ".join(each["is"] for each in usual or accepted)
     kind = _kind(path)
     if not kind["is"] or place in kind["accepted"] or not wanted:

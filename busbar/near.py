@@ -30,6 +30,7 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
     close = misspelled(meant, plain)
     begun = [each for each in plain if each.startswith(meant)]
     ways = (
+        [plain[each] for each in get_close_matches(meant, plain, n=1, cutoff=0.85)],
         [each for each in words if len(meant) >= _PART and meant in _parts(each)],
         [plain[close]] if close else [],
         [each for each in words if meant in synonyms().get(each.lstrip("-"), ())],
@@ -38,6 +39,12 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
         _of_most_parts(_parts(word), words),
     )
     return next((found for found in ways if 1 <= len(found) <= _MOST), [])
+
+
+def question(words: Iterable[str]) -> str:
+    """Return ``did you mean 'x' or 'y'?``; empty without words."""
+    quoted = " or ".join(map(repr, dict.fromkeys(words)))
+    return f"did you mean {quoted}?" if quoted else ""
 
 
 def misspelled(word: str, known: Iterable[str]) -> str:

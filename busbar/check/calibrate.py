@@ -17,13 +17,15 @@ from typing import Literal
 
 from busbar.document import in_json, written
 from busbar.engine.check_document import CheckDocument, ResultRow
-from busbar.errors import BusbarError
+from busbar.parse.tables import refused
 from busbar.robust import DEVIATION
 from busbar.site.calibration import CalibratedBand, Calibration, Replaced, SeriesKey
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
+from busbar.words import counted
 
 FEWEST_RUNS = 3
+_COMMAND = "busbar site calibrate"
 _NARROWEST = 0.05
 _WIDEST = 0.1
 """0.8 times the upper end of the band is below its lower end."""
@@ -115,11 +117,8 @@ def calibrate(
     node, for too few runs, and for readings below the model or an earlier calibration.
     """
     if len(documents) < FEWEST_RUNS:
-        raise BusbarError(
-            f"{len(documents)} run{'s' if len(documents) != 1 else ''}, at least "
-            f"{FEWEST_RUNS} are needed to determine the scatter",
-            hint="pass results.json of more runs of busbar check",
-        )
+        runs = counted(len(documents), "run")
+        raise refused(__file__, "few-runs", runs=runs, fewest=FEWEST_RUNS)
     for name, document in documents.items():
         _refuse(name, document, site, accept)
     groups: dict[SeriesKey, list[_Measured]] = defaultdict(list)
@@ -165,49 +164,29 @@ def _refuse_lower(
         for band in bands[line.series].replaced:
             quality = _quality(line.series, line.typical, band.typical)
             if quality < 1 - _width(band.spread) and not accept.below_previous:
-                raise BusbarError(
-                    f"{line.name}: {line.typical:.4g} is {1 - quality:.0%} worse than the"
-                    f" calibration of {band.last[:10]}, {band.typical:.4g}",
-                    where="busbar site calibrate",
-                    hint="repair the nodes, or accept it with --accept-below-previous",
-                )
+                raise refused(__file__, "worse", _COMMAND, line=line, band=band, loss=1 - quality)
         # Readings judged by a calibration have not been judged by the model yet.
         if line.model is None or line.series not in judged_anew or accept.below_model:
             continue
         if _quality(line.series, line.model, 1.0) < 1 - _WIDEST:
-            raise BusbarError(
-                f"{line.name}: {line.typical:.4g} is {line.model:.2f} of the model's value",
-                where="busbar site calibrate",
-                hint="repair the nodes, or accept it with --accept-below-model",
-            )
+            raise refused(__file__, "below-model", _COMMAND, line=line)
 
 
 def _refuse(name: str, document: CheckDocument, site: str, accept: Accept) -> None:
     """Refuse a run that does not represent a healthy site."""
     if document.site != site:
-        raise BusbarError(
-            f"is a run on site {document.site!r}", where=name, hint=f"pass runs on {site}"
-        )
+        raise refused(__file__, "other-site", name, other=document.site, site=site)
     for cause in document.causes:
         known_slow = cause.id == "below-band-unexplained"
         if not (known_slow and (accept.below_model or accept.below_previous)):
-            raise BusbarError(
-                f"has a fault, {cause.id}: {cause.summary}",
-                where=name,
-                hint="fix it, or omit the run, and calibrate again",
-            )
+            raise refused(__file__, "fault", name, cause=cause)
     for row in document.results:
         below = row.verdict is Verdict.DEGRADED and row.typical is not None
         accepted = accept.below_previous if row.calibrated else accept.below_model
         if row.verdict.is_problem and not (below and accepted):
-            hint = "fix it, or omit the run"
-            if below:
-                expected = "previous" if row.calibrated else "model"
-                hint += f"; --accept-below-{expected} accepts readings below the {expected} as"
-                hint += " the norm"
-            raise BusbarError(
-                f"is {row.verdict}: {row.check}: {row.message}", where=name, hint=hint
-            )
+            of = "previous" if row.calibrated else "model"
+            accepting = f"; --accept-below-{of} accepts readings below the {of} as the norm"
+            raise refused(__file__, "problem", name, row=row, accept=accepting * below)
 
 
 def _measured(run: int, row: ResultRow) -> _Measured | None:
@@ -238,9 +217,7 @@ def _refuse_different_nodes(groups: Mapping[SeriesKey, Sequence[_Measured]]) -> 
         if len(nodes) == 2:  # which of the two is slow is unknown
             values = " and ".join(f"{value:.4g} on {name}" for name, value in middles.items())
             what = f"nodes {' and '.join(nodes)} differ: {where} has {values}"
-        raise BusbarError(
-            what, where="busbar site calibrate", hint="repair the node, or omit its runs"
-        )
+        raise refused(__file__, "nodes-differ", _COMMAND, what=what)
 
 
 def _quality(series: SeriesKey, value: float, typical: float) -> float:
@@ -303,11 +280,8 @@ def _versions(documents: Mapping[str, CheckDocument]) -> dict[str, str]:
     for name, document in documents.items():
         for what, version in document.versions.items():
             if version and found.setdefault(what, version) != version:
-                raise BusbarError(
-                    f"ran with {what} {version}, another run with {found[what]}",
-                    where=name,
-                    hint="calibrate with runs of the same software",
-                )
+                words = {"what": what, "version": version, "other": found[what]}
+                raise refused(__file__, "other-software", name, **words)
     return found
 
 

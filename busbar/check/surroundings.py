@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from busbar.boundary import regular
 from busbar.delivery.visibility import without_visible_devices
-from busbar.errors import BusbarError, file_error
+from busbar.errors import file_error
+from busbar.parse.tables import refused
 
 if TYPE_CHECKING:
     from busbar.site import Site
@@ -69,18 +70,11 @@ def refuse_without_shared_memory(site: Site, directory: Path = _SHM) -> None:
     if site.scheduler != "local" or not directory.is_dir():
         return
     if not os.access(directory, os.W_OK | os.X_OK):
-        raise BusbarError(
-            "cannot be written, and MPI needs it for shared memory",
-            where=str(directory),
-            hint="mount it with mode 1777",
-        )
+        raise refused(__file__, "not-writable", directory)
     free = shutil.disk_usage(directory).free
     if free < _SHM_BYTES:
-        raise BusbarError(
-            f"has {free >> 20} MiB free, and MPI needs {_SHM_BYTES >> 20} MiB of shared memory",
-            where=str(directory),
-            hint="remove stale files, or increase its size (docker run --shm-size)",
-        )
+        words = {"free": free >> 20, "needed": _SHM_BYTES >> 20}
+        raise refused(__file__, "no-room", directory, **words)
 
 
 def refuse_without_space(directory: Path) -> None:
@@ -114,11 +108,8 @@ def own(directory: Path) -> Iterator[None]:
     with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
         owner = file.read(_LOCK_CHARACTERS).strip()
         if not _locked(file.fileno(), owner):
-            raise BusbarError(
-                f"another run uses this directory{f' (process {owner})' if owner else ''}",
-                where=str(directory),
-                hint=f"wait for it, or choose another --output; if it has ended, remove {path}",
-            )
+            shown = f" (process {owner})" if owner else ""
+            raise refused(__file__, "in-use", directory, owner=shown, path=path)
         _replace(file, f"{os.getpid()} on {socket.gethostname()}")
         try:
             yield

@@ -210,11 +210,8 @@ def _lane(delivery: Delivery, choice: Choice, *, own_mpi: bool) -> str:
     if declared or not own_mpi:
         return choice.lane
     if choice.lane != DEFAULT_LANE:
-        raise BusbarError(
-            f"the delivery {delivery.kind} has no lane {choice.lane!r}",
-            hint="omit --lane",
-            where="--lane",
-        )
+        what = f"the delivery {delivery.kind} has no lane {choice.lane!r}"
+        raise BusbarError(what, hint="omit --lane", where="--lane")
     return delivery.mpi if delivery.kind == "prefix" else delivery.lanes[0]
 
 

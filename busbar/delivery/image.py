@@ -21,6 +21,7 @@ from busbar.delivery.environment import Image
 from busbar.delivery.programs import patterns
 from busbar.errors import DAMAGED, BusbarError, file_error, value_error
 from busbar.parse.numbers import load_json
+from busbar.parse.tables import refused
 from busbar.preflight.confined import run_limited
 from busbar.preflight.host import gather
 from busbar.preflight.lines import examine
@@ -47,11 +48,8 @@ def inspect(reference: str, site: Site, inject: Sequence[str]) -> Image:
     if runtime == "apptainer":
         return _image(Contents.of_file(path.absolute()), _digest(path), site, inject, runtime)
     if site.scheduler != "local":
-        raise BusbarError(
-            f"{runtime} cannot connect ranks started by {site.scheduler}",
-            where=f"site {site.name}, containers",
-            hint="convert the image to a SIF and run it with Apptainer",
-        )
+        words = {"runtime": runtime, "scheduler": site.scheduler}
+        raise refused(__file__, "scheduler", f"site {site.name}, containers", **words)
     with _stored(runtime, reference) as (contents, digest):
         return _image(contents, digest, site, inject, runtime)
 
@@ -60,11 +58,7 @@ def _image(
     contents: Contents, digest: str, site: Site, inject: Sequence[str], runtime: str
 ) -> Image:
     if contents.fingerprint is None:
-        raise BusbarError(
-            f"has no {FINGERPRINT}, which lists the features for checks",
-            where=contents.reference,
-            hint="build it with make image; busbar preflight accepts any image",
-        )
+        raise refused(__file__, "no-fingerprint", contents.reference, file=FINGERPRINT)
     return Image(
         reference=contents.reference,
         runtime=runtime,
@@ -89,17 +83,10 @@ def _runtime(reference: str, site: Site) -> str:
     configured = site.containers.runtime if site.containers else None
     is_file = Path(reference).exists()
     if configured and configured not in _RUNTIMES:
-        raise BusbarError(
-            f"checks cannot run with {configured}",
-            where=f"site {site.name}, containers.runtime",
-            hint=f"use one of {', '.join(_RUNTIMES)}",
-        )
+        words = {"runtime": configured, "known": ", ".join(_RUNTIMES)}
+        raise refused(__file__, "runtime", f"site {site.name}, containers.runtime", **words)
     if configured in _STORES and is_file:
-        raise BusbarError(
-            f"the site's runtime is {configured}, which cannot run a SIF or a sandbox",
-            where=reference,
-            hint=f"load an archive with {configured} load, and pass the name of the image",
-        )
+        raise refused(__file__, "no-file-runtime", reference, runtime=configured)
     takers = _RUNTIMES[:1] if is_file else _STORES
     candidates = [each for each in takers if configured in (None, each)]
     for runtime in candidates:
@@ -107,21 +94,12 @@ def _runtime(reference: str, site: Site) -> str:
             return runtime
     if not is_file:
         raise _no_image(reference, stores=bool(candidates))
-    raise BusbarError(
-        f"no container runtime for it is installed ({', '.join(candidates)})",
-        where=reference,
-        hint="put one on PATH; ci/lab/install.sh installs Apptainer into build/apptainer/bin",
-    )
+    raise refused(__file__, "not-installed", reference, names=", ".join(candidates))
 
 
 def _no_image(reference: str, *, stores: bool = True) -> BusbarError:
     searched = ", and no image with this name in Docker or Podman" if stores else ""
-    return BusbarError(
-        f"no such file{searched}",
-        where=reference,
-        hint="pass a SIF, a sandbox, or the name of a loaded or pulled image; to "
-        "fetch a SIF: apptainer pull image.sif docker://NAME",
-    )
+    return refused(__file__, "no-image", reference, searched=searched)
 
 
 def _answers(runtime: str) -> bool:
@@ -138,8 +116,8 @@ def _stored(runtime: str, name: str) -> Iterator[tuple[Contents, str]]:
     digest, variables = inspected(found.stdout, name)
     made = call([runtime, "create", name, "true"])
     if made.returncode:
-        what = f"{runtime} create failed: {made.stderr.strip()}"
-        raise BusbarError(what, where=name, hint=f"see that {runtime} can run it")
+        why = made.stderr.strip()
+        raise refused(__file__, "cannot-create", name, runtime=runtime, why=why)
     container = made.stdout.split()[-1]
     with ExitStack() as stack:
         with tempfile.NamedTemporaryFile(suffix=".tar") as archive:
@@ -165,8 +143,8 @@ def inspected(text: str, reference: str) -> tuple[str, dict[str, str]]:
     variables = {name: value for name, _, value in pairs if _VARIABLE.fullmatch(name)}
     for name, value in variables.items():
         if len(value) > LONGEST_VALUE:
-            what = f"{name[:80]} has more than {LONGEST_VALUE} characters"
-            raise BusbarError(what, where=f"{reference}, Env", hint="unset it in the image")
+            words = {"name": name[:80], "most": LONGEST_VALUE}
+            raise refused(__file__, "long-variable", f"{reference}, Env", **words)
     return digest, variables
 
 
@@ -180,11 +158,8 @@ def _programs(view: View, reference: str) -> dict[str, str]:
             path = directory / name
             count += 1
             if count > _MOST_FILES:
-                raise BusbarError(
-                    f"has more than {_MOST_FILES:,} files in {_PROGRAMS}",
-                    where=reference,
-                    hint="install only the programs of the stack there",
-                )
+                words = {"most": _MOST_FILES, "directory": _PROGRAMS}
+                raise refused(__file__, "many-files", reference, **words)
             if view.kind(path) == "directory" and not view.link(path):
                 pending.append(path)
             elif any(path.match(pattern) for pattern in patterns()):

@@ -167,7 +167,7 @@ def import_file(store: HistoryStore, path: Path, place: ImportPlace) -> Imported
     Raises ``BusbarError`` for a file that is not of a known kind, or has an error.
     """
     hint = "docs/history.md lists the formats; nothing was imported from this file"
-    unread = file_error("cannot be read", path, "pass a text file")
+    unread = file_error("cannot be read", path)
     with unread, value_error("cannot be imported: {}", path, hint):
         kind, source, records = _parsed(path, place)
         if source.startswith((SESSION, _OUTPUT)) and store.has(source):

@@ -8,6 +8,8 @@ from typing import Any
 
 import yaml
 
+from busbar.errors import BusbarError
+
 
 def load_yaml(file: Path) -> Any:
     """Read a file of the package, by libyaml if there is one."""
@@ -24,3 +26,9 @@ def load_all(file: Path) -> list[Any]:
 def beside(module: str) -> Any:
     """Read the file of a module's name."""
     return load_yaml(Path(module).with_suffix(".yaml"))
+
+
+def refused(module: str, which: str, where: object = "", /, **facts: object) -> BusbarError:
+    """Return an error of a module's table: what is wrong, and the next step, with these facts."""
+    what, hint = (text.format(**facts) for text in beside(module)[which])
+    return BusbarError(what, where=str(where), hint=hint)

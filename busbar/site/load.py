@@ -15,7 +15,8 @@ from typing import Any, cast
 
 from busbar import data
 from busbar.errors import BusbarError, file_error, require_known, suggestion
-from busbar.near import nearest
+from busbar.near import nearest, question
+from busbar.parse.tables import refused
 from busbar.site.family import Family, LinkClass, LinkClasses
 from busbar.site.model import Site
 from busbar.site.yamlfile import Document, parse, written
@@ -39,17 +40,10 @@ def search_path() -> list[Path]:
         if not directory.exists():
             _warn_of_missing(directory)
         elif not directory.is_dir():
-            raise BusbarError(
-                f"{str(directory)!r} is not a directory",
-                where="BUSBAR_SITE_PATH",
-                hint="set it to directories that contain NAME/site.yaml, separated by colons",
-            )
+            raise refused(__file__, "no-directory", "BUSBAR_SITE_PATH", directory=str(directory))
         if (directory / SITE_FILE).is_file():
-            raise BusbarError(
-                f"{str(directory)!r} is a site, not a directory of sites",
-                where="BUSBAR_SITE_PATH",
-                hint=f"set BUSBAR_SITE_PATH={directory.absolute().parent}",
-            )
+            words = {"directory": str(directory), "parent": directory.absolute().parent}
+            raise refused(__file__, "is-a-site", "BUSBAR_SITE_PATH", **words)
     return [*filter(Path.is_dir, own), data.SITES]
 
 
@@ -95,11 +89,8 @@ def find(name_or_path: str | Path) -> Path:
         for key in (str(file.parent), file.parent.resolve().name, str(file))
     }
     meant = [beside.get(each, each) for each in nearest(name, [*beside, *names()])]
-    hint = "busbar site list prints all sites"
-    if meant:
-        hint = f"did you mean {' or '.join(map(repr, dict.fromkeys(meant)))}? {hint}"
-    else:
-        hint += "; BUSBAR_SITE_PATH adds directories of sites"
+    hint = "busbar site list prints all sites; BUSBAR_SITE_PATH adds directories of sites"
+    hint = f"{question(meant)} {hint}".strip()
     raise BusbarError(f"no site {name!r}", where=":".join(map(str, search_path())), hint=hint)
 
 
@@ -130,11 +121,8 @@ def load(name_or_path: str | Path) -> Site:
     _refuse_links_to_nowhere(site, documents)
     directory = document.path.resolve().parent
     if directory.name != site.name and document.path.name == SITE_FILE:
-        raise BusbarError(
-            f"the site is named {site.name!r} but its directory {directory.name!r}",
-            where=document.where(["name"]),
-            hint="rename one of the two",
-        )
+        words = {"kind": "site", "name": site.name, "place": "directory", "other": directory.name}
+        raise refused(__file__, "named", document.where(["name"]), **words)
     site._directory = directory
     return site
 
@@ -145,11 +133,8 @@ def _refuse_links_to_nowhere(site: Site, documents: Sequence[Document]) -> None:
         for index, link in enumerate(gpus.links.pairs if gpus and gpus.links else ()):
             if gpus and max(link.between) >= gpus.packages:
                 key = ("node_types", name, "gpus", "links", "pairs", index, "between")
-                raise BusbarError(
-                    f"no GPU {max(link.between)}",
-                    where=written(documents, key),
-                    hint=f"the node has GPUs 0 to {gpus.packages - 1}",
-                )
+                words = {"gpu": max(link.between), "last": gpus.packages - 1}
+                raise refused(__file__, "no-gpu", written(documents, key), **words)
 
 
 def family(site: Site) -> Family:
@@ -255,11 +240,7 @@ def _like(document: Document, beside: Path, visited: tuple[Path, ...]) -> Path:
     neighbour = beside / name / SITE_FILE
     path = neighbour if _is_file(neighbour) else find(name)
     if path in (*visited, document.path):
-        raise BusbarError(
-            f"nodes_like is circular through {name!r}",
-            where=document.where(["nodes_like"]),
-            hint="write the node types in one of the sites",
-        )
+        raise refused(__file__, "circular", document.where(["nodes_like"]), name=name)
     return path
 
 
@@ -305,10 +286,9 @@ def _extended(base: object, own: object) -> object:
 def _own_family(document: Document) -> Family:
     own = parse(Family, document.data, [document])
     if own.family != document.path.stem:
-        raise BusbarError(
-            f"the family is named {own.family!r} but its file {document.path.stem!r}",
-            where=document.where(["family"]),
-            hint="rename one of the two",
+        words = {"kind": "family", "name": own.family, "place": "file"}
+        raise refused(
+            __file__, "named", document.where(["family"]), other=document.path.stem, **words
         )
     return own
 

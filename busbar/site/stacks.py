@@ -20,7 +20,7 @@ import yaml
 
 from busbar import data
 from busbar.boundary import replace_file
-from busbar.errors import BusbarError, file_error, require_known, suggestion
+from busbar.errors import BusbarError, file_error, require_known
 from busbar.site import systems
 from busbar.site.delivery import Delivery, DeliveryKind
 from busbar.site.model import Site
@@ -234,13 +234,9 @@ def find_environment(
     """
     delivery = delivery_with_environment(site, kind, lane)
     chosen = lane or delivery.lanes[0]
-    if chosen not in delivery.lanes:
-        others = (d for d in site.deliveries if d.kind == delivery.kind and d.environment)
-        raise BusbarError(
-            f"site {site.name!r} has no lane {lane!r} by Spack",
-            where="--lane",
-            hint=suggestion(chosen, dict.fromkeys(lane for each in others for lane in each.lanes)),
-        )
+    alike = (d for d in site.deliveries if d.kind == delivery.kind and d.environment)
+    known = dict.fromkeys([*delivery.lanes, *(lane for each in alike for lane in each.lanes)])
+    require_known(f"in Spack, site {site.name!r} has no lane", chosen, known, "--lane")
     if kind == "image":
         system = systems.BASE
     directory = environment_directory(site, delivery, chosen, system)

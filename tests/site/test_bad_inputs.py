@@ -23,9 +23,12 @@ SITE = [
     ("proof: run", "proof: runs", "proof: must be 'run', 'replay' or 'none', got 'runs'; did you"),
     ("scheduler: local", "scheduler: pbspr", "unknown scheduler 'pbspr'; did you mean 'pbspro'?"),
     ("scheduler: local", "scheduler: [local]", "scheduler: must be text, got a list"),
+    ("launcher: mpirun", "launcher: slurm", "unknown launcher 'slurm'; did you mean 'srun'?"),
     ("launcher: mpirun", "launcher: mpirum", "unknown launcher 'mpirum'; did you mean 'mpirun'?"),
     ("node_type: h200x4", "node_type: h100x4", "unknown node type 'h100x4'; did you mean"),
     ("  - name: gpu", "  - name: GPU", "partitions[0].name: must have lower-case letters"),
+    ("  - name: gpu", "  - name: GPU", "got 'GPU'; did you mean 'gpu'?"),
+    ("memory_mib: 143771", "memory_mib: 141 GB", "got '141 GB'; write 144384 alone"),
     ("cores: 64", "cores: 0", "node_types.h200x4.cores: must be at least 1, got 0"),
     ("cores: 64", "cores: 6.5", "cores: must be a whole number, got 6.5"),
     (

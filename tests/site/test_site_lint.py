@@ -67,6 +67,12 @@ BREACHES: dict[str, tuple[str, str, Any, str]] = {
         *("mi300x", "node_types.cpx.gpus|.links.package.devices", 3),
         "64 GPUs do not fill packages of 3",
     ),
+    "fewer links to the switches than the GPU has": (
+        *("dgx-h100", "node_types.gpu.gpus.links.switched.count", 4, "has 18; write count: 18"),
+    ),
+    "a misspelled option of sbatch": (
+        *("dgx-h100", "partitions[0].access", ["--acount=ops"], "did you mean '--account'?"),
+    ),
     "NIC near a GPU that is not there": (
         *("h20-roce", "node_types.h20.nics[3].near_gpus", [6, 8], "near GPU 8"),
     ),
