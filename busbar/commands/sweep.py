@@ -52,7 +52,7 @@ NEXT_STEP = "test a slow node alone: busbar check --site SITE --nodelist {}"
 def run(args: argparse.Namespace) -> int:
     """Measure pairs of nodes, round after round, and name what is slow.
 
-    Measures all nodes in pairs at the same time, with one Slurm step for all rounds, then measures
+    Measures all nodes at once, in pairs, with one Slurm step for all rounds, then measures
     suspects and slow nodes again. Inside a job (salloc, sbatch), measures the nodes of the job;
     otherwise submits a job on all nodes of the partition. Writes results after each round;
     --resume continues an interrupted sweep. `busbar gate` measures the links inside each node.
@@ -269,7 +269,7 @@ EXIT_FOUND = 1
 
 def add_parser(subparsers: Any) -> None:
     """Add ``busbar sweep`` and its actions; ``run`` includes ``analyse``."""
-    text = "Measure all nodes in pairs at the same time, and find what is slow."
+    text = "Measure all nodes at once, in pairs, and find what is slow."
     actions = group(subparsers, "sweep", text)
     command(actions, run, TOLERANCE=analysis.TOLERANCE)
     command(actions, analyse, TOLERANCE=analysis.TOLERANCE)

@@ -48,7 +48,7 @@ def _api_mismatch(context: Context) -> Iterator[Note]:
         does = "these readings count; if jobs hang or crash, load the UCX that MPI was built for,"
         does += f" not {mismatch['path']}"
         if _WHEEL in mismatch["path"]:
-            does = "the wheels of Busbar's lanes are combined so; "
+            does = "as in all wheels of Busbar's lanes; "
             does += "where UCX is 1.14, programs of your own need OMPI_MCA_osc=rdma,sm for MPI_Get"
         pair = f"MPI was built for UCX {mismatch['required']} and runs with {mismatch['loaded']}"
         yield Note("ucx-api-mismatch", f"{pair}; {does}", (mismatch.evidence,))

@@ -372,7 +372,7 @@ class Site(Record):
     gate: Gate | None = None
     """What ``busbar gate`` acts on; without it, all faults are only reported."""
     nodes: NodePolicy = NodePolicy()
-    """What to do about nodes that something speaks against."""
+    """What to do about nodes with evidence against them."""
     tuning: dict[Variable, Value] = Field(default_factory=dict)
     """Variables that this cluster sets in addition to its family: interface names, GID index."""
     hosts: Annotated[str, Field(min_length=1), AfterValidator(_expression)] = ".*"

@@ -67,7 +67,7 @@ class NodeRecord:
     node: str
     """Its name."""
     state: NodeHealth = "healthy"
-    """``suspect`` if something speaks against it, ``faulty`` if that is certain."""
+    """``suspect`` if there is evidence against it, ``faulty`` if that is certain."""
     since: str = ""
     """The look that first found this state: ISO 8601, UTC."""
     slurm: str = ""
