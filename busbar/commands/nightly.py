@@ -7,6 +7,7 @@ import argparse
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -16,34 +17,49 @@ from typing import Any
 from busbar import site as sites
 from busbar.boundary import replace_file
 from busbar.check.default_site import default_site
+from busbar.check.names import short_name
+from busbar.check.places import ring
 from busbar.check.processes import Interruption
 from busbar.check.surroundings import own, refuse_without_space
 from busbar.cluster.nightly.night import (
     STAGES,
     Night,
     NightlyDocument,
+    NightStage,
     StageName,
     begin,
+    finished,
     last,
     rotate,
     summary,
 )
-from busbar.cluster.nightly.plan import planned
 from busbar.cluster.nightly.run import Runner
 from busbar.cluster.nightly.stages import GRACE_S, NightJob, sample_of
 from busbar.commands.declare import choice_of, command, output_of, show, tell, wish_of
+from busbar.data import busbar
 from busbar.document import to_json
 from busbar.errors import BusbarError, of_os
+from busbar.parse import numbers
+from busbar.program import call
 from busbar.report.junit import junit_of_night
 from busbar.site.model import Site
-from busbar.slurm.hostlist import expand
+from busbar.slurm.hostlist import expand, fold
 from busbar.slurm.options import Grant, granted
 from busbar.terminal import stdout
-from busbar.verdict import exit_status
+from busbar.verdict import Verdict, exit_status
+from busbar.words import counted
 
 _HOUR_S = 3600
 _MOST_AGE = timedelta(days=1)
 """Maximum age of a night that can be resumed."""
+_LIST_S = 120
+_DOES: dict[str, tuple[str, int]] = {
+    "gate": ("1 job: busbar gate on all of {nodes} at once", 10),
+    "sweep": ("1 job: busbar sweep run on {nodes}, in rounds of {pairs} at once", 120),
+}
+"""With rough times in s."""
+_CHECK_S = 10
+"""Of a check on one node, roughly."""
 
 
 def add_parser(subparsers: Any) -> None:
@@ -85,11 +101,44 @@ def _plan(args: argparse.Namespace) -> int:
     job = NightJob(Night(args.output), place, grant, wish, choice_of(args))
     for name in state.names:
         tested = sample_of(nodes, args.sample, now.date()) if name == "sample" else nodes
-        state = state.with_stage(planned(name, job, tested))
+        state = state.with_stage(_planned(name, job, tested))
     source = "Slurm" if grant.usable else "site.yaml; Slurm names none here"
     head = f"a night of {site.name}, partition {partition.name}: {len(nodes)} nodes ({source})"
     show(args, state, [head, *(f"{each.name}: {each.message}" for each in state.stages)])
     return 0
+
+
+def _planned(name: StageName, job: NightJob, nodes: Sequence[str]) -> NightStage:
+    """Return a stage that did not run; its message says what it would do on these nodes."""
+    pairs = counted(len(nodes) // 2, "pair")
+    tag = "nightly" if name == "sample" else "gate"
+    text, seconds = _DOES[name] if name in _DOES else _checks(job, nodes, tag)
+    text = text.format(nodes=fold(nodes), pairs=pairs)
+    output = job.night.directory
+    earlier = finished(output)[-1:] if output.is_dir() else []
+    before = next((stage for _, state in earlier if (stage := state.stage(name))), None)
+    took = f"{before.seconds:.0f} s in the last night" if before else f"roughly {seconds} s"
+    message = f"{text}; {took}"
+    return NightStage(name, Verdict.NOT_RUN, message, finished=False, nodes=tuple(nodes))
+
+
+def _checks(job: NightJob, nodes: Sequence[str], tag: str) -> tuple[str, int]:
+    """Return what the checks with a tag do, and rough seconds: nodes are tested side by side."""
+    words = busbar("check", f"--site={job.site}", "--list", "--json", f"--tag={tag}", *job.stack)
+    done = call(words, _LIST_S)
+    if done.returncode:
+        raise BusbarError(done.stderr.strip(), where="the checks", hint="see busbar check --list")
+    rows = numbers.load_json(done.stdout)
+    here = f"{job.grant.partition.name}+"
+    runs = [row for row in rows if any(each.startswith(here) for each in row["runs_in"])]
+    pairs, ways = ring(nodes), Counter(min(row["nodes"], 2) for row in runs)
+    jobs = ways[1] * len(nodes) + ways[2] * len(pairs)
+    kinds = Counter(short_name(row["name"]).split()[0] for row in runs)
+    names = ", ".join(f"{name} x {n}" if n > 1 else name for name, n in kinds.items())
+    where = f"{counted(ways[1], 'check')} on each of {fold(nodes)}"
+    if pairs:
+        where = f"{where} and {ways[2]} on each of {counted(len(pairs), 'pair')} of neighbours"
+    return f"{counted(jobs, 'job')}: {where}: {names}", _CHECK_S * (ways[1] + 2 * ways[2])
 
 
 def _begun(args: argparse.Namespace, site: Site, grant: Grant, now: datetime) -> NightlyDocument:
