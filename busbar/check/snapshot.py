@@ -113,8 +113,6 @@ def _believable(row: Result) -> Result:
     limit = limit if row.limit is None else row.limit
     if row.message:
         message = f"the file claims a pass, but {row.message}"
-    elif row.us is not None and row.gb_per_s is not None:
-        message = "the file claims a pass for a rate that is a time as well"
     elif not value > 0 or not (row.bytes or 0) > 0:
         message = "the file claims a pass without a reading"
     elif low is None or high is None:

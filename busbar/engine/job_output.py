@@ -99,14 +99,7 @@ _KNOWN = (
 )
 """Fields that show that something was recognised."""
 _FIRST_SEEN = (
-    "around",
-    "places",
-    "ends",
-    "rings",
-    "transport_lines",
-    "paths",
-    "reports",
-    "devices",
+    *("around", "places", "ends", "rings", "transport_lines", "paths", "reports", "devices"),
 )
 _ALL_SEEN = (
     *("transports", "commands", "events", "malformed", "contradictions", "launches"),

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from statistics import median
 from typing import Literal
 
@@ -31,12 +30,13 @@ from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
 from busbar.slurm.hostlist import fold
 from busbar.slurm.topology import SwitchTopology
-from busbar.words import counted, grouped
+from busbar.words import grouped
 
 # The constants: value, meaning, and how to see what another value costs.
 #   fleets  python -m tests.bench.sweep_fleet: recall and false accusations of docs/sweep-method.md
 #   method  part of the method, with the reason above
 TOLERANCE = 0.1  # method: how far below the limit, or the fleet, a healthy pair may be
+_SHOWN = 5  # method: pairs that notes name
 _SMALLEST_LEAF = 3  # method: nodes of a leaf that can be slow as a whole
 _MOST_OF_LEAF = 0.75  # fleets: accused nodes of such a leaf; the others are suspects
 _ONE_WAY = 0.4  # lab: share of the loss (logarithm) that must be between both directions
@@ -77,22 +77,16 @@ def analyse(
     ``least`` has what a pair must reach by NIC, and for None with all NICs at once; NICs without
     an entry are judged by the fleet only.
     """
-    wrong: dict[str, list[str]] = {}
-    left = []
-    for row in results.rows:
-        beyond = row.nic in least and (row.gb_per_s or 0.0) > least[row.nic].most
-        left.append(replace(row, gb_per_s=None) if beyond else row)
-        if beyond or row.state is PairState.WRONG:
-            what = "more than the links carry" if beyond else "wrong data"
-            wrong.setdefault(what, []).append(row.id)
-    results = replace(results, rows=tuple(left))
     measured = readings(results.rows)
     found = _Analyser(measured, topology, least, tolerance).analysis(results, planned)
-    notes = [
-        f"{what} between {', '.join(ids[:3])} ({counted(len(ids), 'reading')})"
-        for what, ids in wrong.items()
+    wrong = [
+        (row.id, "wrong data" if row.state is PairState.WRONG else "more than the links carry")
+        for row in results.rows
+        if row.state is PairState.WRONG
+        or (row.nic in least and (row.gb_per_s or 0.0) > least[row.nic].most)
     ]
-    lost = dict.fromkeys([*found.unmeasured, *chain.from_iterable(wrong.values())])
+    notes = [f"{what} between {pair}" for pair, what in wrong[:_SHOWN]]
+    lost = dict.fromkeys([*found.unmeasured, *dict(wrong)])
     return replace(found, unmeasured=tuple(lost), notes=(*notes, *found.notes))
 
 

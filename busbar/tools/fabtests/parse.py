@@ -51,8 +51,9 @@ def rows(lines: Iterable[str]) -> list[FabtestsRow]:
                 rate * each, nbytes, rel_tol=_DIGITS, abs_tol=0.006 * each
             )
             # The total is cut to one decimal of its unit, the time has two.
-            total, time_s = _sized(row.get("total", "")), numbers.real(row.get("time", "")[:-1])
-            if total and rate and time_s is not None:
+            total, lasted = _sized(row.get("total", "")), row.get("time", "")
+            if total and rate and lasted:
+                time_s = numbers.real_or_nan(lasted.rstrip("s"))
                 same &= math.isclose(total / rate * 1e-6, time_s, rel_tol=0.1, abs_tol=0.006)
             sent = row.get("#sent", "")
             count = _sized(sent, _THOUSANDS)

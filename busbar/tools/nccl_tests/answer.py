@@ -71,8 +71,9 @@ def _of_sizes(asked: NcclOptions, launch: BenchLaunch, output: JobOutput) -> Ite
     for row in rows:
         if not asked.sizes and row.nbytes < least:
             continue
-        reduced = output.max_bytes and row.nbytes > output.max_bytes
-        if reduced or not any(_is_size(row.nbytes, size, launch.ranks) for size in sizes):
+        slack, most = _ALIGNED * launch.ranks, output.max_bytes or row.nbytes
+        fits = (size * (1 - _ROUNDED) - slack <= row.nbytes <= min(size, most) for size in sizes)
+        if not any(fits):
             yield f"{format_bytes(row.nbytes)} was not requested"
             return
     for a, b in pairwise(rows):
@@ -82,10 +83,6 @@ def _of_sizes(asked: NcclOptions, launch: BenchLaunch, output: JobOutput) -> Ite
         if alike and not risen and asked.cycles == 1:
             yield f"{format_bytes(b.nbytes)} follows {format_bytes(a.nbytes)} in the table"
             return
-
-
-def _is_size(nbytes: int, size: int, ranks: int) -> bool:
-    return size * (1 - _ROUNDED) - _ALIGNED * ranks <= nbytes <= size
 
 
 def _of_parameters(asked: NcclOptions, launch: BenchLaunch, stated: Parameters) -> Iterator[str]:
