@@ -45,7 +45,7 @@ def expectation_of(run: Run) -> Expect:
     """
     far = run.memory == "device" or (run.nodes or 1) > 1
     gpus = run.site.node_type(run.partition).gpus if run.site else None
-    by_pcie = bool(gpus and gpus.host_link and gpus.host_link.link_class.startswith("pcie"))
+    by_pcie = gpus and gpus.host_link and gpus.host_link.link_class.startswith("pcie")
     known: dict[tuple[object, ...], list[Expectation | BusbarError]] = {}
 
     def expect(reading: Reading) -> Expectation:
