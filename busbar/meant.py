@@ -187,9 +187,10 @@ def _valid(action: argparse.Action, value: str) -> Iterator[str]:
 
 def _dates(text: str) -> Iterator[str]:
     """Yield the ISO 8601 form of a day: 31/01/2026, 31.1.2026, 7d, 2 weeks ago, last week."""
-    if day := re.fullmatch(r"(\d{1,2})[/. ](\d{1,2})[/. ](\d{4})", text):
-        yield "{2}-{1:0>2}-{0:0>2}".format(*day.groups())
+    if day := re.fullmatch(r"(?P<day>\d{1,2})[/. ](?P<month>\d{1,2})[/. ](?P<year>\d{4})", text):
+        yield "{year}-{month:0>2}-{day:0>2}".format(**day.groupdict())
     yield re.sub(r"[/.]", "-", text)
-    if past := re.fullmatch(r"(last|\d{1,3}) ?(d|w|m)[a-z]*( ago)?", text):
-        days = {"d": 1, "w": 7, "m": 30}[past[2]] * (1 if past[1] == "last" else int(past[1]))
+    if past := re.fullmatch(r"(?P<count>last|\d{1,3}) ?(?P<unit>d|w|m)[a-z]*(?: ago)?", text):
+        days = {"d": 1, "w": 7, "m": 30}[past["unit"]]
+        days *= 1 if past["count"] == "last" else int(past["count"])
         yield (datetime.now(UTC).date() - timedelta(days)).isoformat()

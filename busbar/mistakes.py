@@ -46,7 +46,7 @@ def other_command(word: str, known: Sequence[str], group: str) -> str:
         for each, entries in declared.items()
         if each.split()[0] == group or (not group and len(word) > _SHORT)
         for spec in _specs(entries)
-        if nearest(word, re.findall(r"--([\w-]+)", spec))
+        if nearest(word, re.findall(r"--(?P<name>[\w-]+)", spec))
     ]
     options.sort(key=lambda each: f"--{word} " not in f"{each} ")
     meant = whole or (options or others if group else others or options)

@@ -18,16 +18,18 @@ _SUFFIXES = {"": 1, "K": 2**10, "M": MIB, "G": GIB, "T": 2**40}
 SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 """Seconds of a unit of time, by its first letter."""
 _DURATION = re.compile(
-    r"([0-9]{1,9}(?:\.[0-9]{1,6})?) ?"
-    r"(d(?:ays?)?|h(?:(?:ou)?rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?) ?"
+    r"(?P<count>[0-9]{1,9}(?:\.[0-9]{1,6})?) ?"
+    r"(?P<unit>d(?:ays?)?|h(?:(?:ou)?rs?)?|m(?:in(?:ute)?s?)?|s(?:ec(?:ond)?s?)?) ?"
 )
-_CLOCK = re.compile(r"(?:([0-9]{1,4})-)?([0-9]{1,4}):([0-9]{2}):([0-9]{2})")
+_CLOCK = re.compile(
+    r"(?:(?P<days>[0-9]{1,4})-)?(?P<hours>[0-9]{1,4}):(?P<minutes>[0-9]{2}):(?P<rest>[0-9]{2})"
+)
 
 
 def duration(text: str) -> float:
     """Return the seconds of ``1h30m``, ``2 hours`` or Slurm's ``1-12:00:00``; 0 for other text."""
     if clock := _CLOCK.fullmatch(text):
-        days, hours, minutes, rest = (int(each or 0) for each in clock.groups())
+        days, hours, minutes, rest = (int(each or 0) for each in clock.groupdict().values())
         return ((days * 24 + hours) * 60 + minutes) * 60 + rest
     parts = _DURATION.findall(text)
     if not parts or _DURATION.sub("", text) or len(parts) > len(SECONDS):

@@ -265,7 +265,8 @@ def test_command_reads_saved_outputs_by_what_they_say(tmp_path: Path, busbar: Co
     for file, content in zip(files, h200_outputs().values(), strict=True):
         file.write_text(content)
     assert busbar("site detect --compare h200x4 --from", *files).status == 0
-    said = busbar("site detect --from", __file__)
+    (tmp_path / "notes").write_text("shopping list\n")
+    said = busbar("site detect --from", tmp_path / "notes")
     assert said.status == 2
     assert "not a recognised tool output" in said.err
 
