@@ -195,9 +195,10 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     (tmp_path / "oci-layout").touch()
     (tmp_path / "other").mkdir()
     (tmp_path / "other/notes.txt").touch()
+    notes = str(tmp_path / "other/notes.txt")
     rows = [
         (["nowhere.sif", *local], "no such file"),
-        ([__file__, *local], f"apptainer build image.sif oci-archive:{__file__}"),
+        ([notes, *local], f"apptainer build image.sif oci-archive:{notes}"),
         (["/", "--site", "nowhere"], "nowhere"),
         (["/", *local, "--program", "/no/program"], "not in the image"),
         (["/", *local, "--inject", "/no/lib"], "not a directory on the host"),
