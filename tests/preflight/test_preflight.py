@@ -194,7 +194,7 @@ def test_bad_input_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     local = ("--site", "local")
     (tmp_path / "oci-layout").touch()
     (tmp_path / "other").mkdir()
-    (tmp_path / "other/notes.txt").touch()
+    (tmp_path / "other/notes.txt").write_text("shopping list\n")
     notes = str(tmp_path / "other/notes.txt")
     rows = [
         (["nowhere.sif", *local], "no such file"),
