@@ -11,8 +11,8 @@ from functools import cache
 from math import ceil
 from pathlib import Path
 
-_MOST = 3
-"""Words that can be meant; more are a guess."""
+_MOST, _LONGEST = 3, 100
+"""Words that can be meant, as more are a guess, and characters of a word, as texts are hostile."""
 _PART, _LEAST_SHARE = 3, 0.6
 """Letters that make a part of a word, and the share of its letters that suffices."""
 
@@ -23,7 +23,7 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
     They differ in case or hyphens, have the word as a part (gb200 is gb200-nvl72, not dgx-b200),
     are misspelled, mean the same, begin with the word, or have most of its parts.
     """
-    words, meant = list(known), _plain(word)
+    words, meant = list(known), _plain(word[:_LONGEST])
     plain = {_plain(each): each for each in reversed(words)}
     if meant in plain:
         return [plain[meant]]
@@ -36,7 +36,7 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
         [each for each in words if meant in synonyms().get(each.lstrip("-"), ())],
         [plain[each] for each in get_close_matches(meant, _like(meant, plain), n=1, cutoff=0.66)],
         [plain[each] for each in sorted(begun, key=len)],
-        _of_most_parts(_parts(word), words),
+        _of_most_parts(_parts(word[:_LONGEST]), words),
     )
     return next((found for found in ways if 1 <= len(found) <= _MOST), [])
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 from pydantic import BaseModel
@@ -76,9 +77,14 @@ def _number(key: str, text: str) -> str:
     return ""
 
 
+@cache
+def _schema(model: type[BaseModel]) -> dict[str, Any]:
+    return model.model_json_schema()
+
+
 def keys_of(model: type[BaseModel], location: Sequence[int | str]) -> list[str]:
     """Return the keys that a file can have at a location."""
-    schema = model.model_json_schema()
+    schema = _schema(model)
     parts = [schema]
     for step in location:
         parts = [inner for part in parts for inner in _inside(part, step, schema.get("$defs", {}))]
