@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from busbar.cli import main
-from busbar.job.inspector import judge_inspector
-from busbar.job.judge import JobAnswer
+from busbar.job.judge import JobAnswer, judge_inspector
 from busbar.verdict import Verdict
 from tests.cases import cases, some
 
