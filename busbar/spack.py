@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from busbar.boundary import read_text
-from busbar.errors import DAMAGED, BusbarError, file_error, value_error
+from busbar.errors import DAMAGED, file_error, value_error
 from busbar.parse.numbers import load_json
+from busbar.parse.tables import refused
 from busbar.site import systems
 from busbar.site.model import Site
 from busbar.site.stacks import MANIFEST, OWN, STACKS, provide
@@ -98,11 +99,7 @@ def load(path: Path) -> Lock:
         data = load_json(read_text(path, _MOST_BYTES), once=True)
         version = data["_meta"]["lockfile-version"]
         if version != _FORMAT:
-            raise BusbarError(
-                f"unknown lock format {version}; Spack 1.1 writes format {_FORMAT}",
-                where=str(path),
-                hint="write the lock with `make spack-lock`",
-            )
+            raise refused(__file__, "unknown-format", path, version=version, known=_FORMAT)
         nodes = {key: _node(raw) for key, raw in data["concrete_specs"].items()}
         roots = {root["spec"]: root["hash"] for root in data["roots"]}
         content = json.dumps([roots, data["concrete_specs"]], sort_keys=True)
@@ -114,11 +111,7 @@ def load(path: Path) -> Lock:
     for missing in {*roots.values(), *(e.hash for n in nodes.values() for e in n.edges)} - set(
         nodes
     ):
-        raise BusbarError(
-            f"refers to {missing}, which it does not contain",
-            where=str(path),
-            hint="run `make spack-lock`",
-        )
+        raise refused(__file__, "incomplete", path, missing=missing)
     return Lock(path, roots, nodes, digest, made_by)
 
 
@@ -155,19 +148,12 @@ def require_installable(lock: Lock, site: str) -> None:
     here = systems.of_machine()
     again = _AGAIN.format(site=site)
     if made not in ([here], [systems.locked(here)]):
-        raise BusbarError(
-            f"is for {', '.join(made)}, but this machine is {here or 'an unknown system'}",
-            where=str(lock.path),
-            hint=f"run {again}",
-        )
+        words = {"systems": made, "here": here or "an unknown system", "again": again}
+        raise refused(__file__, "other-system", lock.path, **words)
     cpu = platform.machine()
     targets = sorted({node.target for node in lock.nodes.values() if node.prefix is None})
     if other := [each for each in targets if each.startswith(_ARM) is not (cpu == "aarch64")]:
-        raise BusbarError(
-            f"is for {', '.join(other)}, but this machine is {cpu}",
-            where=str(lock.path),
-            hint=f"run the command on a node of the site, or {again}",
-        )
+        raise refused(__file__, "other-target", lock.path, targets=other, cpu=cpu, again=again)
     missing = sorted(
         f"{node.name}@{node.version} ({path})"
         for node in lock.nodes.values()
@@ -176,11 +162,7 @@ def require_installable(lock: Lock, site: str) -> None:
         if not Path(path).exists()
     )
     if missing:
-        raise BusbarError(
-            f"needs {', '.join(missing)}, which this machine lacks",
-            where=str(lock.path),
-            hint=f"install it, or use what this machine has: {again}",
-        )
+        raise refused(__file__, "lacks", lock.path, missing=missing, again=again)
 
 
 def own_environment(site: Site, directory: Path) -> Path:
@@ -202,11 +184,8 @@ def own_environment(site: Site, directory: Path) -> Path:
     if not (made / MANIFEST).exists():
         known = (systems.SCOPES / here).is_dir()
         if known and not scope:
-            raise BusbarError(
-                "does not include the scope of a system",
-                where=str(directory / MANIFEST),
-                hint=f"add an include of {systems.SCOPES / systems.BASE}",
-            )
+            base = systems.SCOPES / systems.BASE
+            raise refused(__file__, "no-scope", directory / MANIFEST, scope=base)
         made.mkdir(parents=True, exist_ok=True)
         text = _SCOPE.sub(rf"\g<before>{here}\n" if known else "", text)
         above = _INCLUDED.sub(

@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
+
+import yaml
 
 from tests.cases import cases
 from tests.files import syntax
@@ -120,3 +123,15 @@ def test_every_table_is_a_module() -> None:
 )
 def test_what_is_counted(body: str, found: list[str]) -> None:
     assert list(too_long(f"def f():\n    {body}", "m.py")) == found
+
+
+def test_each_refusal_has_a_row_and_each_row_a_refusal() -> None:
+    """What `refused` says is in the table of its module: what is wrong, and the next step."""
+    for path in FILES:
+        keys = set(re.findall(r'refused\(\s*__file__,\s*"([a-z-]+)"', path.read_text()))
+        if not keys:
+            continue
+        table = yaml.safe_load(path.with_suffix(".yaml").read_text())
+        rows = {key for key, row in table.items() if isinstance(row, list) and len(row) == 2}
+        assert keys <= rows, (path, keys - rows)
+        assert rows <= keys, (path, rows - keys)

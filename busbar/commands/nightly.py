@@ -40,6 +40,7 @@ from busbar.data import busbar
 from busbar.document import to_json
 from busbar.errors import BusbarError, of_os
 from busbar.parse import numbers
+from busbar.parse.tables import refused
 from busbar.program import call
 from busbar.report.junit import junit_of_night
 from busbar.site.model import Site
@@ -159,11 +160,7 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     wish, choice = wish_of(args), choice_of(args)
     grant = granted(site, wish, one=True)
     if not grant.usable:
-        raise BusbarError(
-            "Slurm cannot start a job on any of its nodes",
-            where=f"partition {grant.partition.name}",
-            hint="sinfo -N lists the nodes and their states",
-        )
+        raise refused(__file__, "no-node", f"partition {grant.partition.name}")
     now = datetime.now(UTC)
     state = _begun(args, site, grant, now)
     if args.resume:
@@ -192,17 +189,10 @@ def _resumed(night: Night, state: NightlyDocument) -> NightlyDocument:
     """Return the state of the night to continue, which must have the same site and partition."""
     earlier = night.load()
     if datetime.now(UTC) - datetime.fromisoformat(earlier.begun).astimezone(UTC) > _MOST_AGE:
-        raise BusbarError(
-            "began more than a day ago, so its results are outdated",
-            where=str(night.directory),
-            hint="omit --resume to start a new night",
-        )
+        raise refused(__file__, "outdated", night.directory)
     if (earlier.site, earlier.partition) != (state.site, state.partition):
-        raise BusbarError(
-            f"is for site {earlier.site}, partition {earlier.partition}",
-            where=str(night.directory),
-            hint="continue it with these, or omit --resume",
-        )
+        words = {"site": earlier.site, "queue": earlier.partition}
+        raise refused(__file__, "other-night", night.directory, **words)
     return replace(
         state,
         begun=earlier.begun,

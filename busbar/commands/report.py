@@ -17,6 +17,7 @@ from busbar.cluster.sweep.document import read_sweep
 from busbar.commands.declare import command
 from busbar.detect.detected import NAME as DETECTED
 from busbar.errors import BusbarError, file_error
+from busbar.parse.tables import refused
 from busbar.report.fleet import Fleet
 from busbar.report.mail import mail
 from busbar.report.page import Page, page_of, render_pages
@@ -131,15 +132,9 @@ def _runs(args: argparse.Namespace) -> list[Snapshot]:
     name = _name(site) if site else names[-1]
     kept = [run for run in runs if run.site == name]
     if not kept:
-        raise BusbarError(
-            f"no results of site {name}, only of {', '.join(names)}",
-            where="--site",
-            hint=f"pass one of these sites, or results of {name}",
-        )
+        raise refused(__file__, "other-site", "--site", name=name, names=names)
     if not site and len(names) > 1:
-        raise BusbarError(
-            f"the results are of several sites: {', '.join(names)}", hint="choose one with --site"
-        )
+        raise refused(__file__, "several-sites", names=names)
     return kept
 
 

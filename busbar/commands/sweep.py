@@ -28,7 +28,7 @@ from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.rows import PairState, read_results
 from busbar.commands.declare import choice_of, command, group, output_of, show, tell, wish_of
 from busbar.data import busbar
-from busbar.errors import BusbarError
+from busbar.parse.tables import refused
 from busbar.slurm.client import Slurm
 from busbar.slurm.hostlist import fold
 from busbar.slurm.options import Grant, Wish, granted, run_in_job
@@ -77,11 +77,8 @@ def _sweep(args: argparse.Namespace, output: Path) -> int:
     for node in grant.unusable:
         tell(f"not measured: {node}")
     if len(grant.usable) < _FEWEST:
-        raise BusbarError(
-            f"a sweep needs 2 nodes, got {len(grant.usable)}",
-            where="--nodelist" if args.nodelist else f"partition {grant.partition.name}",
-            hint="sinfo -N lists the nodes and their states",
-        )
+        where = "--nodelist" if args.nodelist else f"partition {grant.partition.name}"
+        raise refused(__file__, "one-node", where, got=len(grant.usable))
     if not grant.held:
         return _submit(args, output, grant, wish, name)
     with own(output):
@@ -94,15 +91,9 @@ def _refuse_earlier(output: Path, *, resume: bool) -> None:
     """Refuse to overwrite an earlier sweep, or to resume a missing one."""
     earlier = output / RESULTS
     if resume and not (output / PLAN).exists():
-        raise BusbarError(
-            "no sweep to resume", where=str(output), hint="omit --resume to start one"
-        )
+        raise refused(__file__, "no-sweep", output)
     if not resume and earlier.exists() and earlier.stat().st_size:
-        raise BusbarError(
-            "contains an earlier sweep",
-            where=str(output),
-            hint="continue it with --resume, or choose another --output",
-        )
+        raise refused(__file__, "earlier", output)
 
 
 def _submit(args: argparse.Namespace, output: Path, grant: Grant, wish: Wish, site: str) -> int:
@@ -116,11 +107,7 @@ def _submit(args: argparse.Namespace, output: Path, grant: Grant, wish: Wish, si
     if args.interruption.name:
         return int(args.interruption.status)
     if not started.exists():
-        raise BusbarError(
-            "Slurm started no job",
-            where="salloc",
-            hint="see Slurm's message above; correct --sbatch, --reservation or --max-pending",
-        )
+        raise refused(__file__, "no-job", "salloc")
     return status
 
 

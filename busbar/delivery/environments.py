@@ -20,6 +20,7 @@ from busbar.delivery.environment import Environment
 from busbar.delivery.programs import lock_of, locked_versions, packages
 from busbar.engine.tool import tools
 from busbar.errors import BusbarError, require_known
+from busbar.parse.tables import refused
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS, Delivery, Stack
 from busbar.site.load import topology
 from busbar.site.model import Site
@@ -68,11 +69,8 @@ def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[Enviro
         return list({each.name: each for each in declared}.values())[::-1]
     where = str(site.directory / "site.yaml") if site.directory else ""
     if not _deliveries(site, choice):
-        raise BusbarError(
-            f"no delivery fits partition {site.partitions[0].name!r}",
-            where=where,
-            hint=f"add one to its `deliveries`; see busbar site lint {site.name}",
-        )
+        queue = site.partitions[0].name
+        raise refused(__file__, "no-delivery", where, partition=queue, site=site.name)
     reasons: list[str] = []
     for delivery in sorted(_deliveries(site, choice), key=lambda d: DELIVERY_ORDER.index(d.kind)):
         if choice.delivery not in (None, delivery.kind):
@@ -82,11 +80,8 @@ def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[Enviro
             return [_present(site, delivery, choice, ranks_per_node)]
         reasons.append(f"{' or '.join(delivery.names())}: {reason}")
     missing = f"no delivery {choice.delivery!r}" if choice.delivery else "no delivery"
-    raise BusbarError(
-        f"site {site.name!r} has {missing} available ({'; '.join(reasons) or 'none declared'})",
-        where=where,
-        hint="pass --prefix DIR with installed benchmarks, or install one of them",
-    )
+    why = "; ".join(reasons) or "none declared"
+    raise refused(__file__, "not-available", where, site=site.name, missing=missing, reasons=why)
 
 
 def _deliveries(site: Site, choice: Choice) -> list[Delivery]:

@@ -94,7 +94,7 @@ def _runtime(reference: str, site: Site) -> str:
             return runtime
     if not is_file:
         raise _no_image(reference, stores=bool(candidates))
-    raise refused(__file__, "not-installed", reference, names=", ".join(candidates))
+    raise refused(__file__, "not-installed", reference, names=[*candidates])
 
 
 def _no_image(reference: str, *, stores: bool = True) -> BusbarError:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from busbar.engine.tool import tools
 from busbar.errors import BusbarError
+from busbar.parse.tables import refused
 from busbar.program import call
 from busbar.spack import Lock, load
 
@@ -25,9 +26,7 @@ def in_prefix(prefix: Path) -> dict[str, str]:
     Raises ``BusbarError`` if the prefix contains neither a benchmark nor an MPI.
     """
     if not prefix.is_dir():
-        raise BusbarError(
-            "no such directory", where=str(prefix), hint="check the directory in --prefix"
-        )
+        raise refused(__file__, "no-prefix", prefix)
     found: dict[str, str] = {}
     for pattern in _in_prefix():
         for path in sorted(prefix.glob(pattern)):
@@ -36,11 +35,7 @@ def in_prefix(prefix: Path) -> dict[str, str]:
     if not features(found) and not found.keys() >= set(_MPI):
         expected = ", ".join((*_feature_of(), " with ".join(sorted(_MPI))))
         places = ", ".join(dict.fromkeys(str(Path(each).parent) for each in _in_prefix()))
-        raise BusbarError(
-            f"contains neither benchmarks nor an MPI: none of {expected} is in {places}",
-            where=str(prefix),
-            hint="pass the installation prefix of osu-micro-benchmarks, nccl-tests or an MPI",
-        )
+        raise refused(__file__, "empty-prefix", prefix, expected=expected, places=places)
     return found
 
 

@@ -27,6 +27,7 @@ from busbar.delivery.environments import Parts, environment_of, environments, si
 from busbar.delivery.image import inspect
 from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus
 from busbar.errors import BusbarError
+from busbar.parse.tables import refused
 from busbar.site.backends import unusable
 from busbar.site.delivery import Delivery
 from busbar.site.model import NodeType, Partition, Site
@@ -128,11 +129,8 @@ def _listed(site: Site) -> Site:
 
 def _refuse_unusable(site: Site) -> None:
     if reason := unusable(site.scheduler):
-        raise BusbarError(
-            f"scheduler {site.scheduler}: {reason}",
-            where=str(site.directory / "site.yaml") if site.directory else "",
-            hint="install it for this Python, or run within an allocation with scheduler local",
-        )
+        file = site.directory / "site.yaml" if site.directory else ""
+        raise refused(__file__, "no-scheduler", file, scheduler=site.scheduler, reason=reason)
 
 
 def site_configuration(
@@ -179,11 +177,7 @@ def load(site_file: Path, choice: Choice) -> dict[str, Any]:
     """Run the `reframe.py` next to ``site_file`` for one choice; return its configuration."""
     file = site_file.with_name("reframe.py")
     if not file.is_file():
-        raise BusbarError(
-            "the site has no ReFrame configuration",
-            where=str(file),
-            hint=f"it is the same for all sites: cp {SITES}/local/reframe.py {site_file.parent}",
-        )
+        raise refused(__file__, "no-configuration", file, sites=SITES, parent=site_file.parent)
     refuse_foreign_code(file)
     token = _CHOICE.set(choice)
     try:
@@ -191,11 +185,8 @@ def load(site_file: Path, choice: Choice) -> dict[str, Any]:
     except BusbarError:
         raise
     except Exception as error:
-        raise BusbarError(
-            f"{type(error).__name__}: {error}",
-            where=str(file),
-            hint=f"correct it, or copy {SITES}/local/reframe.py, which fits all sites",
-        ) from error
+        words = {"kind": type(error).__name__, "error": error, "sites": SITES}
+        raise refused(__file__, "broken-configuration", file, **words) from error
     finally:
         _CHOICE.reset(token)
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 from busbar.boundary import read_text
 from busbar.detect.gather import TOOLS, Outputs
 from busbar.errors import BusbarError, file_error
+from busbar.parse.tables import refused
 from busbar.site.yamlfile import dotted
 
 Parsed = TypeVar("Parsed")
@@ -75,11 +76,7 @@ def recorded(files: Sequence[Path]) -> Outputs:
             content = read_text(file, _MOST_BYTES, errors="replace")
         name = _recognised(file, content)
         if text.get(name, content) != content:
-            raise BusbarError(
-                f"is a second output of {name}, besides {origin[name]}",
-                where=str(file),
-                hint="pass one output of each tool, all from one machine",
-            )
+            raise refused(__file__, "second-output", file, name=name, first=origin[name])
         text[name], origin[name] = content, file
     for name in ("amd-smi static", "amd-smi topology"):
         if name in text:  # the JSON holds all that the text does
@@ -102,16 +99,9 @@ def _recognised(file: Path, content: str) -> str:
         raise BusbarError("is empty", where=str(file), hint="save the output of the tool again")
     likely = next((n for n, row in TOOLS.items() if _shows(content, row.get("sign"))), None)
     if likely:
-        raise BusbarError(
-            f"looks like the output of {likely}, but: {reasons[likely]}",
-            where=str(file),
-            hint="save the complete output of the tool again",
-        )
-    raise BusbarError(
-        "not a recognised tool output",
-        where=str(file),
-        hint=f"pass outputs of {', '.join(n for n in parsers if '(' not in n)}",
-    )
+        raise refused(__file__, "damaged", file, likely=likely, reason=reasons[likely])
+    known = [name for name in parsers if "(" not in name]
+    raise refused(__file__, "unknown-output", file, known=known)
 
 
 def _shows(content: str, sign: str | None) -> bool:

@@ -20,6 +20,7 @@ from busbar.expect.graph import Path
 from busbar.expect.paths import between_nodes, pairs_limit, to_host, within_node
 from busbar.expect.question import Question
 from busbar.expect.topology import SWITCH
+from busbar.parse.tables import refused
 from busbar.site.family import Engine, LinkClass, Transfer
 from busbar.site.load import family, link_classes
 from busbar.site.model import Gpus, PointBench, Proof, Site
@@ -42,9 +43,7 @@ def point_to_point(site: Site, question: Question) -> Expectation:
     """
     if question.bench not in BENCHES or question.bench == "osu_mbw_mr":
         names = ", ".join(name for name in BENCHES if name != "osu_mbw_mr")
-        raise BusbarError(
-            f"{question.bench!r} is not run between two GPUs", hint=f"known: {names}"
-        )
+        raise refused(__file__, "not-pairwise", bench=question.bench, names=names)
     return _expect(site, question)
 
 
@@ -57,11 +56,8 @@ def multi_pair(site: Site, question: Question) -> Expectation:
     nodes, gpus = question.nodes, _gpus(site, question.partition)
     ranks = question.ranks or nodes * gpus.count
     if ranks % (2 * nodes) or ranks > nodes * gpus.count:
-        raise BusbarError(
-            f"cannot form pairs of {ranks} ranks on {nodes} x {gpus.count} GPUs",
-            where=f"site {site.name}, osu_mbw_mr",
-            hint="use an even number of ranks, at most one per GPU",
-        )
+        words = {"ranks": ranks, "nodes": nodes, "count": gpus.count}
+        raise refused(__file__, "no-pairs", f"site {site.name}, osu_mbw_mr", **words)
     question = replace(question, bench="osu_mbw_mr", src=None, dst=None)
     if nodes > 1:
         return _expect(site, question)  # the pairs use all NICs of the node together
@@ -96,9 +92,7 @@ def _expect(site: Site, question: Question) -> Expectation:
         )
     for index in (src, dst):
         if index is not None and gpus and not 0 <= index < gpus.count:
-            raise BusbarError(
-                f"no GPU {index}", where=where, hint=f"the nodes have GPUs 0 to {gpus.count - 1}"
-            )
+            raise refused(__file__, "no-gpu", where, index=index, last=gpus.count - 1)
     classes = link_classes(site)
     try:
         if nodes > 1:

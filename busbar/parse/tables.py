@@ -29,6 +29,12 @@ def beside(module: str) -> Any:
 
 
 def refused(module: str, which: str, where: object = "", /, **facts: object) -> BusbarError:
-    """Return an error of a module's table: what is wrong, and the next step, with these facts."""
-    what, hint = (text.format(**facts) for text in beside(module)[which])
+    """Return an error of a module's table: what is wrong, and the next step, with these facts.
+
+    A list is written with commas.
+    """
+    words = {
+        key: ", ".join(each) if isinstance(each, list) else each for key, each in facts.items()
+    }
+    what, hint = (text.format(**words) for text in beside(module)[which])
     return BusbarError(what, where=str(where), hint=hint)

@@ -12,7 +12,7 @@ from pathlib import Path
 from shutil import which
 
 from busbar.errors import BusbarError, require_known, value_error
-from busbar.parse.tables import load_yaml
+from busbar.parse.tables import load_yaml, refused
 from busbar.site.model import Partition, Site
 from busbar.slurm.client import Allocation, scheduler_of
 from busbar.slurm.hostlist import expand
@@ -149,11 +149,7 @@ def partition_of(site: Site, queue: str, name: str) -> Partition:
     """
     possible = [each for each in site.partitions if queue in ("", queue_of(each))]
     if not possible:
-        raise BusbarError(
-            f"the job is in partition {queue}, which the site does not have",
-            where=f"site {site.name}",
-            hint="add the partition to site.yaml, or pass another site with --site",
-        )
+        raise refused(__file__, "other-partition", f"site {site.name}", queue=queue)
     fitting = [each for each in possible if name in ("", each.name)]
     if len(fitting) == 1 or (queue and fitting):
         return fitting[0]
@@ -166,10 +162,8 @@ def partition_of(site: Site, queue: str, name: str) -> Partition:
 def _refuse_to_submit(wish: Wish, held: Allocation) -> None:
     """Raise ``BusbarError`` if the wish has options of a job: inside a job none is submitted."""
     if wish.reservation or wish.sbatch or wish.max_pending_s is not None:
-        raise BusbarError(
-            f"busbar is running inside job {held.job} and does not submit jobs",
-            where="--reservation, --sbatch, --max-pending",
-            hint="omit the option, or run outside the job",
+        raise refused(
+            __file__, "inside-a-job", "--reservation, --sbatch, --max-pending", job=held.job
         )
 
 
@@ -184,11 +178,7 @@ def access_of(sbatch: str) -> tuple[str, ...]:
     options: list[str] = []
     for word in _split(sbatch, "--sbatch"):
         if not word.isprintable() or not (word.startswith("-") or options):
-            raise BusbarError(
-                f"{word!r} is not an option of sbatch",
-                where="--sbatch",
-                hint="example: --sbatch '--account=ops --qos=maint'",
-            )
+            raise refused(__file__, "not-an-option", "--sbatch", word=word)
         if word.startswith("-"):
             options.append(shlex.quote(word))
         else:
