@@ -44,8 +44,9 @@ def expectation_of(run: Run) -> Expect:
     It raises ``NoExpectation`` if no band is known.
     """
     far = run.memory == "device" or (run.nodes or 1) > 1
-    gpus = run.site.node_type(run.partition).gpus if run.site else None
-    by_pcie = gpus and gpus.host_link and gpus.host_link.link_class.startswith("pcie")
+    gpus = [run.site.node_type(name).gpus for name in run.partitions] if run.site else [None]
+    links = {each and each.host_link and each.host_link.link_class for each in gpus}
+    by_pcie = bool(links) and all(link and link.startswith("pcie") for link in links)
     known: dict[tuple[object, ...], list[Expectation | BusbarError]] = {}
 
     def expect(reading: Reading) -> Expectation:
