@@ -194,3 +194,13 @@ def test_family_holds_what_the_fit_of_latency_gives(site: Site) -> None:
     assert len(small) == eager.readings
     assert eager.latency_us == pytest.approx(latency_us, rel=0.01)
     assert eager.share * 450 == pytest.approx(rate, rel=0.02)
+
+
+def test_bands_of_several_communicators_are_not_proven(site: Site) -> None:
+    """No run of them has been published; one communicator was measured here."""
+    one, two = (
+        collective(site, Question("all_reduce", 1 << 30, ranks=4, communicators=count))
+        for count in (1, 2)
+    )
+    assert (one.proof, one.outside) == ("run", False)
+    assert (two.proof, two.outside) == ("none", True)
