@@ -25,6 +25,7 @@ from busbar.expect.show import (
     single,
 )
 from busbar.expect.split import split
+from busbar.parse.tables import refused
 from busbar.site.load import find, link_classes, read
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
@@ -111,15 +112,10 @@ def _refuse_inapplicable(args: argparse.Namespace) -> None:
     names = {"src": "from", "dst": "to", "split_mask": "split-mask"}
     for key, kind in _ONLY_FOR.items():
         if getattr(args, key) is not None and kind not in applies:
-            raise BusbarError(
-                f"does not apply to {args.bench}, only to benchmarks of {kind}",
-                where=f"--{names.get(key, key)}",
-                hint="omit it",
-            )
+            option = f"--{names.get(key, key)}"
+            raise refused(__file__, "not-for-it", option, bench=args.bench, kind=kind)
     if args.engine and args.nodes > 1:
-        raise BusbarError(
-            "does not apply between nodes: the NICs copy", where="--engine", hint="omit it"
-        )
+        raise refused(__file__, "between-nodes", "--engine")
 
 
 def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:

@@ -105,11 +105,7 @@ def _without_checks(name: str, known: Past, sweep: Fleet | None) -> Snapshot:
     """Return an empty run for a report with only a sweep or the history."""
     if not sweep and known.last is None:
         where = f"site {name}" if name else str(_DEFAULT)
-        raise BusbarError(
-            "has no readings in the history" if name else "no such file",
-            where=where,
-            hint="pass the results.json of a run, or run busbar check",
-        )
+        raise refused(__file__, "no-readings" if name else "no-file", where)
     verdicts = [verdict for verdict, _ in sweep.counts] if sweep else []
     if any(each.recent and each.below_band for each in known.news):
         verdicts.append(Verdict.DEGRADED)

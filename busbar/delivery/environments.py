@@ -67,10 +67,9 @@ def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[Enviro
     if choice.declared and site.deliveries:
         declared = [_declared(site, delivery, choice) for delivery in reversed(site.deliveries)]
         return list({each.name: each for each in declared}.values())[::-1]
-    where = str(site.directory / "site.yaml") if site.directory else ""
     if not _deliveries(site, choice):
         queue = site.partitions[0].name
-        raise refused(__file__, "no-delivery", where, partition=queue, site=site.name)
+        raise refused(__file__, "no-delivery", site.file, partition=queue, site=site.name)
     reasons: list[str] = []
     for delivery in sorted(_deliveries(site, choice), key=lambda d: DELIVERY_ORDER.index(d.kind)):
         if choice.delivery not in (None, delivery.kind):
@@ -81,7 +80,8 @@ def environments(site: Site, choice: Choice, ranks_per_node: int) -> list[Enviro
         reasons.append(f"{' or '.join(delivery.names())}: {reason}")
     missing = f"no delivery {choice.delivery!r}" if choice.delivery else "no delivery"
     why = "; ".join(reasons) or "none declared"
-    raise refused(__file__, "not-available", where, site=site.name, missing=missing, reasons=why)
+    words = {"site": site.name, "missing": missing, "reasons": why}
+    raise refused(__file__, "not-available", site.file, **words)
 
 
 def _deliveries(site: Site, choice: Choice) -> list[Delivery]:

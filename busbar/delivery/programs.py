@@ -141,11 +141,7 @@ def find_cuda() -> tuple[Path, Path]:
             header, library = prefix / "include/cuda_runtime_api.h", prefix / lib / "libcudart.so"
             if header.exists() and library.exists():
                 return header.parent, library.parent
-    raise BusbarError(
-        "no CUDA toolkit found in " + ", ".join(map(str, prefixes)),
-        hint="checks for its NVIDIA GPUs are compiled here, also if Slurm runs them: load the CUDA"
-        " module, or set CUDA_HOME to the prefix of the toolkit",
-    )
+    raise refused(__file__, "no-cuda", prefixes=[*map(str, prefixes)])
 
 
 _HASH_SHOWN = 12

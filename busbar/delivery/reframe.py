@@ -129,8 +129,8 @@ def _listed(site: Site) -> Site:
 
 def _refuse_unusable(site: Site) -> None:
     if reason := unusable(site.scheduler):
-        file = site.directory / "site.yaml" if site.directory else ""
-        raise refused(__file__, "no-scheduler", file, scheduler=site.scheduler, reason=reason)
+        words = {"scheduler": site.scheduler, "reason": reason}
+        raise refused(__file__, "no-scheduler", site.file, **words)
 
 
 def site_configuration(

@@ -25,7 +25,7 @@ from typing import Any, BinaryIO, TypeAlias, cast
 
 from busbar.engine.documents import PICKLE
 from busbar.errors import BusbarError
-from busbar.parse.tables import beside
+from busbar.parse.tables import beside, refused
 from busbar.parse.text import Source
 
 STDIN = "-"
@@ -37,7 +37,6 @@ HEAD_BYTES = 1 << 14
 BOMB_BYTES, BOMB_RATIO = 256 << 20, 900
 """A file that exceeds both limits is not a log: the text of logs shrinks to about a hundredth."""
 _MOST_UNPACKED_BYTES, _MOST_HEADER_BYTES = 4 << 30, 16 << 20
-_UNPACK = "unpack it and name the files of the job"
 _BINARY_SHARE = 0.05
 _CONTROL = bytes(set(range(32)) - set(b"\0\t\n\r\b\f\v\x1b\x07")) + b"\x7f"
 
@@ -52,7 +51,7 @@ def _zstd() -> ModuleType | None:
 
 _Text: TypeAlias = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
 
-_FORMATS = beside(__file__)
+_FORMATS = beside(__file__)["formats"]
 _OUTPUT = "name the output of the job: what it printed"
 _ZSTD = _zstd()
 _OPENERS: tuple[tuple[bytes, Callable[[BinaryIO], _Text]], ...] = (
@@ -72,11 +71,7 @@ def named(name: Path, archives: ExitStack | None = None) -> Iterator[Source]:
     """
     if str(name) == STDIN:
         if sys.stdin.isatty():
-            raise BusbarError(
-                "standard input is a terminal",
-                where=STDIN,
-                hint="pipe a log into it, or pass a file",
-            )
+            raise refused(__file__, "terminal", STDIN)
         yield Source("stdin", lambda: cast(BinaryIO, sys.stdin.buffer))
     elif name.is_dir():
         files = [
@@ -87,11 +82,7 @@ def named(name: Path, archives: ExitStack | None = None) -> Iterator[Source]:
             if not file.startswith(".") and Path(place, file).is_file()
         ]
         if not files or len(files) > MOST_FILES:
-            raise BusbarError(
-                f"the directory has {len(files)} files",
-                where=str(name),
-                hint="pass the files of one job",
-            )
+            raise refused(__file__, "many-files", name, count=len(files))
         yield from (Source(str(f), partial(_open, f), is_optional=True) for f in files)
     elif archives and name.is_file() and (members := list(_members(name, archives))):
         yield from members
@@ -137,11 +128,7 @@ def _members(path: Path, archives: ExitStack) -> Iterator[Source]:
         for number, (name, size, open_) in enumerate(files):
             nbytes += size
             if number >= MOST_FILES or nbytes > min(most, _MOST_UNPACKED_BYTES):
-                raise BusbarError(
-                    f"holds more than {MOST_FILES} files, or unpacks to more than any log",
-                    where=str(path),
-                    hint=_UNPACK,
-                )
+                raise refused(__file__, "many-members", path, most=MOST_FILES)
             yield Source(f"{path}:{name}", open_, is_optional=True)
 
 
@@ -158,11 +145,7 @@ def _open(path: Path) -> BinaryIO:
     poll.register(descriptor, select.POLLIN)
     if not poll.poll(FIFO_SECONDS * 1000):
         os.close(descriptor)
-        raise BusbarError(
-            f"nothing was written into the pipe for {FIFO_SECONDS} s",
-            where=str(path),
-            hint="start the writer first, or pass a file",
-        )
+        raise refused(__file__, "no-writer", path, seconds=FIFO_SECONDS)
     os.set_blocking(descriptor, True)
     return os.fdopen(descriptor, "rb")
 
@@ -243,11 +226,7 @@ class Stream:
         most = min(max(BOMB_BYTES, BOMB_RATIO * self._packed.nbytes), _MOST_UNPACKED_BYTES)
         if self._nbytes > most:
             what = f"{most >> 30} GiB" if most >> 30 else f"{BOMB_RATIO} times its size"
-            raise BusbarError(
-                f"unpacks to more than {what}",
-                where=self._name,
-                hint="logs do not compress this well; if it is a log, unpack it first",
-            )
+            raise refused(__file__, "bomb", self._name, what=what)
         return b"".join(pieces)
 
 

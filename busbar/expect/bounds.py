@@ -26,6 +26,7 @@ from functools import lru_cache
 from busbar.errors import BusbarError, require_known
 from busbar.expect.graph import Graph, gpu, smallest_cut, widest_path
 from busbar.expect.topology import ON_HOST, node_graph, raw_rate
+from busbar.parse.tables import refused
 from busbar.site.family import LinkClass
 from busbar.site.model import NodeType
 
@@ -98,10 +99,7 @@ def bound(node: NodeType, classes: dict[str, LinkClass], shape: Shape) -> Bound:
         require_known("unknown algorithm", algo, ALGORITHMS)
     multicast = bool(node.gpus and node.gpus.may_multicast)
     if algo == NVLS and not multicast:
-        raise BusbarError(
-            "NVLS needs multicast in the switch, which is off on these nodes",
-            hint="set gpus.multicast in site.yaml if it is on",
-        )
+        raise refused(__file__, "no-multicast")
     candidates = [algo] if algo else [RING, TREE, *([NVLS] if multicast else [])]
     if algo is None and nodes > 1 and network(node, classes):
         reduces = all(classes[nic.link_class].reduces for nic in node.nics)
@@ -205,10 +203,7 @@ def _inside_bus(inside: _Inside, collective: str, algo: str | None, ranks: int) 
 def _inside(node: NodeType, classes: tuple[tuple[str, LinkClass], ...], ranks: int) -> _Inside:
     if node.gpus is None or ranks > node.gpus.count:
         count = node.gpus.count if node.gpus else 0
-        raise BusbarError(
-            f"{ranks} ranks per node do not fit on {count} GPUs",
-            hint="use fewer ranks or more nodes",
-        )
+        raise refused(__file__, "many-ranks", ranks=ranks, count=count)
     links = node.gpus.links
     if links and links.switched and not links.package:
         # A star: each cut, each GPU and each path has the links of one GPU.

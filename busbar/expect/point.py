@@ -248,9 +248,7 @@ def _engine(site: Site, question: Question, link: LinkClass) -> str | None:
     engines = {*link.engines, *(band.engine for band in link.bands if band.engine)}
     engine = question.engine or (_chosen_engine(site, question) if engines else None)
     if (engine or engines) and engine not in engines:
-        raise BusbarError(
-            f"unknown engine {engine!r}" if engine else "no engine given",
-            where=f"site {site.name}, {question.bench}",
-            hint=f"known: {', '.join(sorted(engines))}" if engines else "these links have none",
-        )
+        what = f"unknown engine {engine!r}" if engine else "no engine given"
+        hint = f"known: {', '.join(sorted(engines))}" if engines else "these links have none"
+        raise BusbarError(what, where=f"site {site.name}, {question.bench}", hint=hint)
     return engine

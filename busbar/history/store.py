@@ -31,6 +31,7 @@ from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, iso
 from busbar.history.record import HistoryRecord
 from busbar.history.statistic import Array
 from busbar.parse import numbers
+from busbar.parse.tables import refused
 from busbar.units import FIRST_S, LAST_S
 
 FILE = "busbar.db"
@@ -194,11 +195,7 @@ class HistoryStore:
             while rows := cursor.fetchmany(1 << 16):
                 parts.append(_numbers(self.path, rows))
                 if sum(map(len, parts)) > _MOST_READINGS:
-                    raise BusbarError(
-                        f"has more than {_MOST_READINGS} readings of this time",
-                        where=str(self.path),
-                        hint="pass a later time with --since",
-                    )
+                    raise refused(__file__, "many-readings", str(self.path), most=_MOST_READINGS)
         return np.concatenate(parts)
 
     def sources(self) -> list[HistorySource]:
@@ -258,11 +255,7 @@ def _numbers(path: Path, rows: Sequence[tuple[object, ...]]) -> Array:
 
 def altered(path: Path, what: str) -> BusbarError:
     """Return the refusal of what no Busbar has written into the store."""
-    return BusbarError(
-        f"was changed by another program: {what}",
-        where=str(path),
-        hint="move it away; the sessions of ReFrame are read again, import files again",
-    )
+    return refused(__file__, "changed", path, what=what)
 
 
 def _refuse_altered(path: Path, connection: sqlite3.Connection) -> None:
@@ -363,11 +356,7 @@ def _copied(path: Path) -> sqlite3.Connection:
 
 def _refuse_other_version(path: Path, version: int) -> None:
     if version != _VERSION:
-        raise BusbarError(
-            f"has history version {version}, but this Busbar reads {_VERSION}",
-            where=str(path),
-            hint="use the Busbar version that wrote it, or another directory in BUSBAR_HISTORY",
-        )
+        raise refused(__file__, "other-version", path, version=version, known=_VERSION)
 
 
 def _only_unwritable(error: Exception) -> bool:

@@ -391,6 +391,11 @@ class Site(Record):
     _directory: Path | None = PrivateAttr(default=None)
 
     @property
+    def file(self) -> Path | str:
+        """Its site.yaml; empty for a site that is in no file."""
+        return self._directory / "site.yaml" if self._directory else ""
+
+    @property
     def directory(self) -> Path | None:
         """The directory of its `site.yaml`; None for a site that was not read from a file."""
         return self._directory

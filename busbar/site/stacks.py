@@ -20,7 +20,8 @@ import yaml
 
 from busbar import data
 from busbar.boundary import replace_file
-from busbar.errors import BusbarError, file_error, require_known
+from busbar.errors import file_error, require_known
+from busbar.parse.tables import refused
 from busbar.site import systems
 from busbar.site.delivery import Delivery, DeliveryKind
 from busbar.site.model import Site
@@ -217,11 +218,8 @@ def delivery_with_environment(
         found = [each for each in site.deliveries if each.kind == own and each.environment]
         if found:
             return next((each for each in found if lane in each.lanes), found[0])
-    raise BusbarError(
-        f"site {site.name!r} has no delivery `spack` with `environment`",
-        where=str(site.directory / "site.yaml") if site.directory else "",
-        hint=f"name a directory of {data.SITES / STACKS}",
-    )
+    words = {"site": site.name, "stacks": data.SITES / STACKS}
+    raise refused(__file__, "no-environment", site.file, **words)
 
 
 def find_environment(
@@ -242,9 +240,6 @@ def find_environment(
     directory = environment_directory(site, delivery, chosen, system)
     if directory is None:
         name = environment_name(site, delivery, chosen, system or systems.BASE)
-        raise BusbarError(
-            f"no environment {name!r}",
-            where=str(site.directory / "site.yaml") if site.directory else "",
-            hint=f"name a directory of {data.SITES / STACKS}; wheels of Busbar do not contain any",
-        )
+        stacks = data.SITES / STACKS
+        raise refused(__file__, "unknown-environment", site.file, name=name, stacks=stacks)
     return directory, delivery, chosen

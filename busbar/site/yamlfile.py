@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from busbar.boundary import read_text
 from busbar.errors import BusbarError, of_os, several
+from busbar.parse.tables import refused
 from busbar.site.plain import explained
 
 Model = TypeVar("Model", bound=BaseModel)
@@ -41,16 +42,11 @@ def load_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
     except BusbarError:
         raise
     except FileNotFoundError:
-        raise BusbarError(
-            "no such file",
-            where=shown(path),
-            hint="check the path; busbar site list prints the sites",
-        ) from None
+        raise refused(__file__, "no-file", shown(path)) from None
     except OSError as error:
         raise of_os(error, "cannot be read", shown(path)) from error
     except UnicodeDecodeError as error:
-        what = f"cannot be read: {error}"
-        raise BusbarError(what, where=shown(path), hint="save it as UTF-8") from error
+        raise refused(__file__, "not-utf-8", shown(path), error=error) from error
     except yaml.YAMLError as error:
         # Where a text or a key begins says more than where the parser gives up.
         scans = str(getattr(error, "context", "")).startswith("while scanning")
@@ -65,11 +61,9 @@ def load_yaml(path: Path) -> tuple[yaml.Node | None, Any]:
             hint += ": indent it like the line before, or quote text with a colon"
         raise BusbarError(f"invalid YAML: {problem}", where=where, hint=hint) from error
     except RecursionError:
-        raise _too_deep(shown(path)) from None
+        raise refused(__file__, "deep", shown(path)) from None
     except Exception as error:
-        raise BusbarError(
-            f"invalid value: {error}", where=shown(path), hint="quote it if it is text"
-        ) from error
+        raise refused(__file__, "invalid", shown(path), error=error) from error
     return node, data
 
 
@@ -82,9 +76,9 @@ def _refuse_events(text: str, path: Path) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if depth > _MOST_DEPTH:
-            raise _too_deep(_line(file, event))
+            raise refused(__file__, "deep", _line(file, event))
         if count > 2 * _MOST_NODES:
-            raise _too_large(_line(file, event))
+            raise refused(__file__, "large", _line(file, event), most=_MOST_NODES)
         if tag := getattr(event, "tag", None):
             what, hint = f"has the tag {tag!r}", "write the value without a tag"
             raise BusbarError(what, where=_line(file, event), hint=hint)
@@ -102,15 +96,10 @@ def _expanded(node: yaml.Node | None, file: str, sizes: dict[int, int]) -> int:
         return 0
     if isinstance(node, yaml.ScalarNode):
         if node.tag != _TEXT_TAG and len(node.value) > _MOST_NUMBER:
-            what = f"a number has {len(node.value)} characters"
-            raise BusbarError(what, where=_line(file, node), hint="quote it if it is text")
+            raise refused(__file__, "long", _line(file, node), count=len(node.value))
         return 1
     if sizes.get(id(node)) == _UNKNOWN:
-        what, hint = (
-            "an alias refers to a node that contains it",
-            "write the value instead of the alias",
-        )
-        raise BusbarError(what, where=_line(file, node), hint=hint)
+        raise refused(__file__, "endless", _line(file, node))
     if id(node) not in sizes:
         sizes[id(node)] = _UNKNOWN
         items = node.value
@@ -119,7 +108,7 @@ def _expanded(node: yaml.Node | None, file: str, sizes: dict[int, int]) -> int:
             _refuse_repeats([key for key, _ in node.value], file)
         sizes[id(node)] = 1 + sum(_expanded(item, file, sizes) for item in items)
     if sizes[id(node)] > _MOST_NODES:
-        raise _too_large(_line(file, node))
+        raise refused(__file__, "large", _line(file, node), most=_MOST_NODES)
     return sizes[id(node)]
 
 
@@ -140,16 +129,6 @@ def _line(file: str, part: Any) -> str:
     return f"{file}:{part.start_mark.line + 1}"
 
 
-def _too_deep(where: str) -> BusbarError:
-    return BusbarError("nested too deeply", where=where, hint="write a flat list or mapping")
-
-
-def _too_large(where: str) -> BusbarError:
-    return BusbarError(
-        f"has more than {_MOST_NODES:,} values, aliases included", where=where, hint="shorten it"
-    )
-
-
 class Document:
     """A YAML mapping with the line of each key."""
 
@@ -157,11 +136,7 @@ class Document:
         self.path = path
         self._node, self.data = load_yaml(path)
         if not isinstance(self.data, dict):
-            raise BusbarError(
-                "must be a mapping of keys to values",
-                where=shown(path),
-                hint="see the built-in sites",
-            )
+            raise refused(__file__, "no-mapping", shown(path))
 
     def find(self, location: Location) -> tuple[int, int | None]:
         """Return how many steps of ``location`` the file has, and the line of the last one."""

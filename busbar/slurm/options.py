@@ -117,13 +117,8 @@ def granted(site: Site, wish: Wish, *, one: bool = False, needed: bool = True) -
     queues = ", ".join(map(queue_of, partitions))
     known = [node.name for part in listed.values() for node in part]
     if needed and not known:
-        raise BusbarError(
-            f"Slurm has no node in {queues}, or does not answer"
-            if which("sinfo")
-            else "sinfo is not on PATH",
-            where=f"site {site.name}",
-            hint="run on a host of the cluster, or correct site.yaml (sinfo lists partitions)",
-        )
+        which_one = "no-answer" if which("sinfo") else "no-sinfo"
+        raise refused(__file__, which_one, f"site {site.name}", queues=queues)
     names = _named(wish, known, f"in {queues}", "sinfo -N lists the nodes of each partition")
     return Grant(
         partitions,

@@ -68,9 +68,8 @@ def load(path: Path) -> Manifest:
     top = read(path)
     body = top.get("spack")
     if not isinstance(body, dict):
-        raise BusbarError(
-            "has no `spack:`", where=str(path), hint="see site/_stacks/host/spack.yaml"
-        )
+        hint = "see site/_stacks/host/spack.yaml"
+        raise BusbarError("has no `spack:`", where=str(path), hint=hint)
     # `include::` replaces instead of adding; YAML reads it as the key "include:".
     hides = "include:" in body
     entries = _part(body, "include:" if hides else "include", list, str(path))
@@ -112,11 +111,8 @@ def _scopes(
         optional = isinstance(entry, dict) and ("when" in entry or entry.get("optional") is True)
         name = entry.get("path") if isinstance(entry, dict) else entry
         if not isinstance(name, str):
-            raise BusbarError(
-                f"includes {entry!r}, which Busbar cannot read",
-                where=str(file),
-                hint="include a file or directory by its path",
-            )
+            what, hint = f"includes {entry!r}, which Busbar cannot read", "include it by its path"
+            raise BusbarError(what, where=str(file), hint=hint)
         scope = (file.parent / name).resolve()
         if scope.exists():
             yield scope

@@ -16,6 +16,7 @@ from busbar.delivery.environment import Environment
 from busbar.delivery.environments import environments
 from busbar.errors import BusbarError
 from busbar.expect.topology import raw_rate
+from busbar.parse.tables import refused
 from busbar.site import Site, link_classes
 from busbar.site.model import Nic, NodeType, Partition
 from busbar.slurm.steps import srun
@@ -88,11 +89,7 @@ def prepare(
     node = site.node_types[partition.node_type]
     environment = environments(site.only(partition.name), choice, max(len(node.nics), 1))[0]
     if environment.image:
-        raise BusbarError(
-            "a sweep cannot run in an image",
-            where=f"site {site.name}",
-            hint="declare a delivery without an image, or pass --prefix DIR",
-        )
+        raise refused(__file__, "in-an-image", f"site {site.name}")
     path = _compiled(environment, directory)
     rails = rails_of(node, environment, site.fabric.provider if site.fabric else "")
     rate = port_rate(site, partition)
@@ -170,9 +167,6 @@ def _compiled(environment: Environment, directory: Path) -> Path:
         raise BusbarError(what, where=str(_SOURCE), hint=hint) from error
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
-        raise BusbarError(
-            f"{environment.compiler} cannot compile it: {lines[0][:300]}",
-            where=str(_SOURCE),
-            hint=f"install a compiler and the MPI headers; environment {environment.name}",
-        )
+        words = {"compiler": environment.compiler, "environment": environment.name}
+        raise refused(__file__, "not-compiled", _SOURCE, line=lines[0][:300], **words)
     return program
