@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A rate that is not the size over the time, in the outputs of our own programs."""
+"""A rate that is not the size over the time, or another clock, in outputs of our own programs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,13 @@ import math
 from typing import Any
 
 from busbar.engine.contradictions import of_event, product_of, rate_of
-from busbar.parse.events import ReadingEvent, Start
+from busbar.engine.job_output import JobOutput
+from busbar.engine.own_programs import contradictions
+from busbar.engine.reading import Evidence
+from busbar.parse.events import End, Idle, ReadingEvent, Start
 from tests.cases import cases
+
+LINE = Evidence("log", 1, "a line")
 
 
 @cases(
@@ -53,3 +58,23 @@ def test_each_contradiction_of_a_collective_is_said() -> None:
     assert said(gb_per_s=174.0) == "busbw 174 is not 1.75 times algbw 100"
     assert said(ranks=4) == "busbw 175 is not 1.5 times algbw 100"
     assert said(ranks=1) == said(ranks=0) == ""
+
+
+@cases(
+    ("version", "ratios", "text"),
+    [
+        ("9.0", (1.0, None), ""),
+        ("9.0", (None, 1.3), "the clock of the readings ran at 1.3 times the kernel's"),
+        ("9.0", (0.7, 1.0), "the clock of the readings ran at 0.7 times the kernel's"),
+        ("9.0", (None, None), "nothing compared the clock of the readings"),
+        ("1.0", (None, None), ""),  # it had no second clock yet
+    ],
+)
+def test_a_clock_is_compared_with_the_kernel(
+    version: str, ratios: tuple[float | None, float | None], text: str
+) -> None:
+    own, at_end = ratios
+    start, idle = Start("gpu_aware", version, "host", 2, 2), Idle(0, 1.0, 0.1, own)
+    output = JobOutput(events=[(event, LINE) for event in (start, idle, End(0, 1.0, at_end))])
+    output.finished = LINE
+    assert [each.text for each in contradictions(output, None, 2)] == ([text] if text else [])
