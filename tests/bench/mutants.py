@@ -74,7 +74,7 @@ def changed(node: ast.AST) -> Iterator[tuple[ast.expr, str]]:
             yield node, str(not value)
         case ast.Constant(value=int(value)):
             yield node, str(value + 1)
-        case ast.Constant(value=float(value)):
+        case ast.Constant(value=float(value)) if value:
             yield node, str(value * 2)
             yield node, str(value / 10)
         case ast.Compare(left, [operator], others):
