@@ -84,11 +84,9 @@ def _refuse(allowed: re.Pattern[str], text: str, where: str) -> None:
     end = found.end() if found else 0
     if end < len(text) or not text:
         what = f"{text!a} has the character {text[end]!a}" if text else "is empty"
-        raise BusbarError(
-            f"{what}, which job scripts cannot contain",
-            where=where,
-            hint="use only letters, digits and _ @ % + = . / ~ -",
-        )
+        what = f"{what}, which job scripts cannot contain"
+        hint = "use only letters, digits and _ @ % + = . / ~ -"
+        raise BusbarError(what, where=where, hint=hint)
 
 
 def output_directory(path: Path, where: str) -> Path:
@@ -114,11 +112,9 @@ def refuse_foreign(directory: Path, where: str) -> None:
     refuse_links(directory, where)
     for path in (directory, *(directory.resolve().parents if _is_root() else ())):
         if who := _writer(path, {0, os.geteuid()}):
-            raise BusbarError(
-                f"{who} {path}, and could redirect files that are written there",
-                where=where,
-                hint="choose a directory that only you can write to",
-            )
+            what = f"{who} {path}, and could redirect files that are written there"
+            hint = "choose a directory that only you can write to"
+            raise BusbarError(what, where=where, hint=hint)
 
 
 def refuse_foreign_to_root(directory: Path, where: str) -> None:
@@ -149,11 +145,9 @@ def refuse_links(path: Path, where: str) -> None:
         with suppress(OSError):  # a part that does not exist is no link
             owner = each.lstat().st_uid
             if each.is_symlink() and owner not in (0, os.geteuid()):
-                raise BusbarError(
-                    f"{each} is a link of {_name(owner)}, who could redirect it to other files",
-                    where=where,
-                    hint="pass the directory itself",
-                )
+                what = f"{each} is a link of {_name(owner)}, who could redirect it to other files"
+                hint = "pass the directory itself"
+                raise BusbarError(what, where=where, hint=hint)
 
 
 def refuse_shared(directory: Path, where: str) -> Path:
@@ -165,11 +159,9 @@ def refuse_shared(directory: Path, where: str) -> Path:
     real = directory.resolve()
     for path in (real, *real.parents):
         if who := _writer(path, {0, os.geteuid()}, alone=True):
-            raise BusbarError(
-                f"{who} {path}, and files in {real} are executed",
-                where=where,
-                hint="use a directory that only you can write to",
-            )
+            what = f"{who} {path}, and files in {real} are executed"
+            hint = "use a directory that only you can write to"
+            raise BusbarError(what, where=where, hint=hint)
     return real
 
 
@@ -186,11 +178,9 @@ def refuse_foreign_code(file: Path) -> None:
     above = [path for way in ways for path in (way.parents if _is_root() else (way.parent,))]
     for path in dict.fromkeys((*ways, *above)):
         if who := _writer(path, trusted, alone=True):
-            raise BusbarError(
-                f"{who} {path}, and {file.name} is executed",
-                where=str(file),
-                hint="let you, root or the owner of Busbar own both, and no one else write",
-            )
+            what = f"{who} {path}, and {file.name} is executed"
+            hint = "let you, root or the owner of Busbar own both, and no one else write"
+            raise BusbarError(what, where=str(file), hint=hint)
 
 
 def _writer(path: Path, trusted: set[int], *, alone: bool = False) -> str:

@@ -148,11 +148,9 @@ class LaunchingMixin(Configured):
         most = self.partition.nodes
         count = most if self.nodes == "all" else numbers.whole(self.nodes)
         if count is None or not 2 <= count <= most:
-            raise BusbarError(
-                f"nodes={self.nodes}: partition {self.current_partition.name} has {most} nodes",
-                where=type(self).__name__,
-                hint=f"give 2 to {most} or all, or correct partitions[].nodes in site.yaml",
-            )
+            what = f"nodes={self.nodes}: partition {self.current_partition.name} has {most} nodes"
+            hint = f"give 2 to {most} or all, or correct partitions[].nodes in site.yaml"
+            raise BusbarError(what, where=type(self).__name__, hint=hint)
         self.node_count = count
         self.descr = self.descr.replace("two nodes", f"{count} nodes")
 

@@ -110,11 +110,9 @@ def refuse_nothing(
     reasons = [f"{names_text(of)}: {why}" for why, of in why_not(chosen).items()]
     options = [("-c", checks), ("-n", names), ("-t", tags)]
     selection = [f"{option} {value}" for option, values in options for value in values]
-    raise BusbarError(
-        f"no check can run here; {'; '.join(reasons)}" if reasons else "no check matches",
-        where=" ".join(selection),
-        hint="see busbar check --list",
-    )
+    what = f"no check can run here; {'; '.join(reasons)}" if reasons else "no check matches"
+    hint = "see busbar check --list"
+    raise BusbarError(what, where=" ".join(selection), hint=hint)
 
 
 def _refuse(option: str, given: str, existing: Iterable[str]) -> Never:

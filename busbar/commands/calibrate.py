@@ -44,11 +44,9 @@ def _calibrate(args: argparse.Namespace) -> int:
     """
     site = sites.load(args.site)
     if site.directory is None or ships(site):
-        raise BusbarError(
-            "ships with Busbar, and a calibration is valid for one machine only",
-            where=f"site {site.name}",
-            hint="create your own site: busbar site detect --output DIR",
-        )
+        what = "ships with Busbar, and a calibration is valid for one machine only"
+        hint = "create your own site: busbar site detect --output DIR"
+        raise BusbarError(what, where=f"site {site.name}", hint=hint)
     found = calibrate(
         {str(file): _document(file) for file in args.files},
         site=site.name,

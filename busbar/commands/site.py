@@ -256,11 +256,9 @@ def _env(args: argparse.Namespace) -> int:
     refuse_unknown(site, "stack", args.stack, sorted({d.stack for d in site.all_deliveries}))
     most = max((n.gpus.count for n in site.node_types.values() if n.gpus), default=0)
     if args.gpus is not None and not 1 <= args.gpus <= most:
-        raise BusbarError(
-            f"must be 1 to {most}, got {args.gpus}",
-            where="--gpus",
-            hint=f"a node of {site.name} has {most} GPUs",
-        )
+        what = f"must be 1 to {most}, got {args.gpus}"
+        hint = f"a node of {site.name} has {most} GPUs"
+        raise BusbarError(what, where="--gpus", hint=hint)
     stack, lane = args.stack, args.lane
     if args.modules:
         _, delivery, lane = find_environment(site, lane)

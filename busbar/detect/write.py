@@ -90,11 +90,9 @@ def _write(text: str, directory: Path) -> Path:
     file = directory / "site.yaml"
     name = directory.resolve().name
     if not re.fullmatch(NAME_PATTERN, name):
-        raise BusbarError(
-            f"invalid site name {name!r}",
-            where=str(directory),
-            hint="use lower-case letters, digits and . _ -, beginning with a letter or digit",
-        )
+        what = f"invalid site name {name!r}"
+        hint = "use lower-case letters, digits and . _ -, beginning with a letter or digit"
+        raise BusbarError(what, where=str(directory), hint=hint)
     if file.exists():
         raise BusbarError("already exists", where=str(file), hint="choose another directory")
     with file_error("cannot be written", file, "choose a directory that you can write to"):

@@ -325,11 +325,9 @@ def ranks_per_node(gpus: Gpus, question: Question, where: str) -> int:
     if ranks is None:
         return gpus.count
     if ranks % nodes or ranks < nodes:
-        raise BusbarError(
-            f"{ranks} ranks cannot be distributed evenly over {nodes} nodes",
-            where=where,
-            hint="use a multiple of the number of nodes",
-        )
+        what = f"{ranks} ranks cannot be distributed evenly over {nodes} nodes"
+        hint = "use a multiple of the number of nodes"
+        raise BusbarError(what, where=where, hint=hint)
     return ranks // nodes
 
 

@@ -122,11 +122,9 @@ def _sessions(path: Path, known: Callable[[str], bool]) -> Iterator[tuple[str, s
             return  # ReFrame could only begin it
         version = db.execute("SELECT schema_version FROM metadata").fetchone()
         if version and version[0] != _VERSION:
-            raise BusbarError(
-                f"ReFrame's results are of version {version[0]}, this Busbar reads {_VERSION}",
-                where=str(path),
-                hint="import the reports instead: busbar history import reframe.json",
-            )
+            what = f"ReFrame's results are of version {version[0]}, this Busbar reads {_VERSION}"
+            hint = "import the reports instead: busbar history import reframe.json"
+            raise BusbarError(what, where=str(path), hint=hint)
         uuids = db.execute("SELECT uuid FROM sessions ORDER BY session_start_unix").fetchall()
         for (uuid,) in uuids:
             if isinstance(uuid, str) and known(uuid):

@@ -153,11 +153,9 @@ def load(site: Site) -> Calibration | None:
         return None
     found = _load(path, changed)
     if found.site != site.name:
-        raise BusbarError(
-            f"is the calibration of site {found.site!r}, not {site.name!r}",
-            where=str(path),
-            hint=f"remove the file, or run busbar site calibrate --site {site.name}",
-        )
+        what = f"is the calibration of site {found.site!r}, not {site.name!r}"
+        hint = f"remove the file, or run busbar site calibrate --site {site.name}"
+        raise BusbarError(what, where=str(path), hint=hint)
     return found
 
 

@@ -87,11 +87,9 @@ class Slurm(Scheduler):
         if not (partition and nodes and value_of(line, "JobState") == "RUNNING"):
             return None
         if value_of(line, "HetJobId"):
-            raise BusbarError(
-                f"job {job} is heterogeneous: a step can use the nodes of only one component",
-                where="SLURM_JOB_ID",
-                hint="run in a homogeneous job, or outside the job",
-            )
+            what = f"job {job} is heterogeneous: a step can use the nodes of only one component"
+            hint = "run in a homogeneous job, or outside the job"
+            raise BusbarError(what, where="SLURM_JOB_ID", hint=hint)
         return Allocation(job, partition, hostnames(nodes))
 
     def job_end(self, job: str) -> JobEnd | None:

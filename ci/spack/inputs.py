@@ -182,11 +182,9 @@ def _refuse_unsolved(manifest: Manifest, lock: Lock, old: LockInputs, *, solved:
     else:
         others = [each for each in others if each != SOURCE]
     if others:
-        raise BusbarError(
-            f"{', '.join(others)} changed since the lock was solved",
-            where=str(lock.path),
-            hint="run `make spack-lock`",
-        )
+        what = f"{', '.join(others)} changed since the lock was solved"
+        hint = "run `make spack-lock`"
+        raise BusbarError(what, where=str(lock.path), hint=hint)
 
 
 def _time(path: Path) -> int:

@@ -72,11 +72,9 @@ def run(command: Sequence[str], stdout: Path, log: Path, deadline: float | None)
                     process.kill()
                     status = process.wait()
     except OSError as error:
-        raise BusbarError(
-            f"cannot be used: {error.strerror or error}",
-            where=str(error.filename or log),
-            hint="free some space, or repair the installation",
-        ) from error
+        what = f"cannot be used: {error.strerror or error}"
+        hint = "free some space, or repair the installation"
+        raise BusbarError(what, where=str(error.filename or log), hint=hint) from error
     return Ended(status, late, round(time.monotonic() - begun, 3), _last_line(log))
 
 
