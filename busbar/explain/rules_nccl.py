@@ -188,7 +188,7 @@ def wrong_data(context: Context) -> Finding | None:
     lines = [*dict.fromkeys(r.evidence for r in wrong if r.evidence)][:3]
     if facts.out_of_bounds and not facts.out_of_bounds.okay:
         lines.append(facts.out_of_bounds.evidence)
-    lines += [line for check, line in facts.events_of(Check) if check.wrong][:3]
+    lines += [line for check, line in facts.events_of(Check) if check.wrong or check.late][:3]
     if not lines:
         return None
     collective = facts.tool == "nccl-tests" or facts.tool.startswith("torch")

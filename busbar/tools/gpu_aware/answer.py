@@ -119,10 +119,11 @@ def _buffers_of(operation: str, asked: Sequence[str]) -> list[str]:
 
 
 def _wrong(checks: Sequence[Check]) -> str:
-    bad = [check for check in checks if check.wrong]
+    bad = [check for check in checks if check.wrong or check.late]
     if not bad:
         return ""
     first = bad[0]
     pair = "" if first.source is None else f" from {first.source} to {first.target}"
-    count = sum(check.wrong for check in bad)
-    return f"{count} bytes arrived wrong, first at {format_bytes(first.nbytes)}{pair}"
+    count = sum(check.wrong + check.late for check in bad)
+    how = "wrong" if any(check.wrong for check in bad) else "late"
+    return f"{count} bytes arrived {how}, first at {format_bytes(first.nbytes)}{pair}"
