@@ -48,8 +48,8 @@ def _api_mismatch(context: Context) -> Iterator[Note]:
         does = "these readings count; if jobs hang or crash, load the UCX that MPI was built for,"
         does += f" not {mismatch['path']}"
         if _WHEEL in mismatch["path"]:
-            does = "as in all wheels of Busbar's lanes; "
-            does += "where UCX is 1.14, programs of your own need OMPI_MCA_osc=rdma,sm for MPI_Get"
+            does = "these wheels belong together; set OMPI_MCA_osc=rdma,sm for your own programs"
+            does += " that use MPI_Get with UCX 1.14"
         pair = f"MPI was built for UCX {mismatch['required']} and runs with {mismatch['loaded']}"
         yield Note("ucx-api-mismatch", f"{pair}; {does}", (mismatch.evidence,))
     library, headers = facts.first("ucx.info-library"), facts.first("ucx.info-headers")
