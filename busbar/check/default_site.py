@@ -55,10 +55,9 @@ def _detected(
     if name and (load(name).scheduler in ("local", site.scheduler) or not ships(load(name))):
         return name
     if detected.gpu_tool_failed:
-        raise BusbarError(
-            f"the GPUs of this machine cannot be used: {'; '.join(detected.gpu_tool_failed)}",
-            hint="repair the driver, or pass --site (--site local checks no GPUs)",
-        )
+        what = f"the GPUs of this machine cannot be used: {'; '.join(detected.gpu_tool_failed)}"
+        hint = "repair the driver, or pass --site (--site local checks no GPUs)"
+        raise BusbarError(what, hint=hint)
     directory = output / "site" / NAME
     shutil.rmtree(directory, ignore_errors=True)
     write_site(site, directory)

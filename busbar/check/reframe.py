@@ -63,11 +63,9 @@ class ReFrame:
                 return sorted(matches, key=lambda match: match.name)
             self._lines.append(line)
         errors = [line.strip() for line in self._lines if "ERROR" in line]
-        raise BusbarError(
-            errors[0] if errors else "".join(self._lines).strip()[-400:],
-            where="reframe " + " ".join(arguments),
-            hint="run this command by hand for details",
-        )
+        what = errors[0] if errors else "".join(self._lines).strip()[-400:]
+        where, hint = " ".join(["reframe", *arguments]), "run this command by hand for details"
+        raise BusbarError(what, where=where, hint=hint)
 
     def run(self, order: Order) -> Iterator[str]:
         """Run the ordered checks; yield all lines that ReFrame prints."""

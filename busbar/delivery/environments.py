@@ -50,11 +50,9 @@ def installed_ucx(name: str) -> Path:
     else:
         ucx_lib = Path(sys.prefix, "lanes", name, "libucx", "lib")
     if not (ucx_lib / "libucp.so.0").exists():
-        lane = f"make setup LANE={name}"
-        raise BusbarError(
-            f"Open MPI and UCX of lane {name!r} are not installed",
-            hint=to_install("wheels") if name == DEFAULT_LANE else f"run in a clone: {lane}",
-        )
+        clone = f"run in a clone: make setup LANE={name}"
+        hint = to_install("wheels") if name == DEFAULT_LANE else clone
+        raise BusbarError(f"Open MPI and UCX of lane {name!r} are not installed", hint=hint)
     return ucx_lib
 
 

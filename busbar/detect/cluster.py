@@ -204,9 +204,8 @@ def _ask(group: Group) -> Outputs:
     """
     by_hand = f"srun --nodes=1 --exclusive {' '.join(group.access)} busbar site detect"
     if "SLURM_JOB_ID" in os.environ:
-        raise BusbarError(
-            "this command runs inside a job", hint=f"outside the job, run: {by_hand}"
-        )
+        hint = f"outside the job, run: {by_hand}"
+        raise BusbarError("this command runs inside a job", hint=hint)
     idle = [node.name for node in group.nodes if node.is_idle]
     if not idle:
         raise BusbarError("none of its nodes is idle", hint=f"run later: {by_hand}")

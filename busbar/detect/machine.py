@@ -213,11 +213,9 @@ def _detected(
         )
     except ValidationError as error:
         first = error.errors()[0]
-        raise BusbarError(
-            explained(Site, first)[0],
-            where=f"the detected site: {dotted(first['loc'])}",
-            hint="check the outputs of the tools; files for --from must all be from one machine",
-        ) from error
+        where = f"the detected site: {dotted(first['loc'])}"
+        hint = "check the outputs of the tools; files for --from must all be from one machine"
+        raise BusbarError(explained(Site, first)[0], where=where, hint=hint) from error
     return Detected(
         site,
         tuple(reader.remarks),

@@ -237,11 +237,8 @@ def _imported(directory: Path) -> Tool:
 
 
 def _incomplete(name: str, reason: str) -> BusbarError:
-    return BusbarError(
-        f"the tool {name} {reason}",
-        where=f"busbar/tools/{name}",
-        hint='CONTRIBUTING.md, "Add a benchmark", lists the parts of a tool',
-    )
+    hint = 'CONTRIBUTING.md, "Add a benchmark", lists the parts of a tool'
+    return BusbarError(f"the tool {name} {reason}", where=f"busbar/tools/{name}", hint=hint)
 
 
 def tools() -> dict[str, Tool]:

@@ -41,9 +41,8 @@ def _graph(node: NodeType, items: tuple[tuple[str, LinkClass], ...]) -> Graph:
     classes = dict(items)
     gpus = node.gpus
     if gpus is None or gpus.links is None:
-        raise BusbarError(
-            "the node type has no links between GPUs", hint="add gpus.links to the node type"
-        )
+        hint = "add gpus.links to the node type"
+        raise BusbarError("the node type has no links between GPUs", hint=hint)
     links = gpus.links
     ends = [gpu(index) for index in range(gpus.count)]
     graph = Graph({end: {} for end in ends})

@@ -45,6 +45,9 @@ from busbar.units import format_bytes
 from busbar.verdict import Verdict
 from busbar.words import names_text
 
+_EXPECTED = """expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX, \
+MPI or Slurm, or a known error message"""
+
 
 def explain(
     files: Sequence[Path | Source],
@@ -70,12 +73,9 @@ def explain(
     outputs = [output for output in outputs if not output.empty]
     if not any(output.known for output in outputs):
         sizes = [f.stat().st_size for f in files if isinstance(f, Path) and f.is_file()]
-        raise BusbarError(
-            "no known tool output found" if any(sizes) or not sizes else "is empty",
-            where=names_text([source.name for source in sources]),
-            hint="expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX,"
-            " MPI or Slurm, or a known error message",
-        )
+        what = "no known tool output found" if any(sizes) or not sizes else "is empty"
+        where = names_text([source.name for source in sources])
+        raise BusbarError(what, where=where, hint=_EXPECTED)
     known = known or Run(site=site, engine=engine)
     return [explain_output(output, known, asked=asked or {}) for output in outputs]
 

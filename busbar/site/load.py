@@ -322,11 +322,9 @@ def _family_file(name: str, directory: Path | None, user: Document | None = None
     if files := _files_of(name, tuple(_family_roots(directory))):
         return files[0]
     families = family_names(directory)
-    raise BusbarError(
-        f"no family {name!r}",
-        where=user.where(["family"]) if user else "",
-        hint=suggestion(name, families).replace("known:", "known families:"),
-    )
+    where = user.where(["family"]) if user else ""
+    hint = suggestion(name, families).replace("known:", "known families:")
+    raise BusbarError(f"no family {name!r}", where=where, hint=hint)
 
 
 def family_names(directory: Path | None = None) -> list[str]:

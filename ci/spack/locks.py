@@ -107,11 +107,9 @@ def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
         elif (Path(name) / MANIFEST).is_file() or stacks.shared(Path(name).absolute()):
             directories.append(Path(name).absolute())
         else:
-            raise BusbarError(
-                f"no environment and no site {name!r}",
-                where=str(ROOT),
-                hint=suggestion(name, [*every, *sites.names()]),
-            )
+            what = f"no environment and no site {name!r}"
+            hint = suggestion(name, [*every, *sites.names()])
+            raise BusbarError(what, where=str(ROOT), hint=hint)
     return {inputs.shown(each, ROOT): manifest.load(each / MANIFEST) for each in directories}
 
 

@@ -165,9 +165,8 @@ def last(output: Path) -> Night:
     """Return the last night; raise ``BusbarError`` if there is none."""
     found = list(nights(output))
     if not found:
-        raise BusbarError(
-            "no night to resume", where=str(output), hint="omit --resume to start one"
-        )
+        hint = "omit --resume to start one"
+        raise BusbarError("no night to resume", where=str(output), hint=hint)
     return found[-1]
 
 
