@@ -17,7 +17,8 @@ from typing import Any
 from busbar.boundary import regular, replace_file
 from busbar.commands.declare import command, show
 from busbar.errors import BusbarError, file_error
-from busbar.job.judge import JobAnswer, judge, judge_inspector
+from busbar.job.inspector import judge_inspector
+from busbar.job.judge import JobAnswer, judge
 from busbar.job.node.process import ANY_RANK
 from busbar.job.nodes import commands_of, observe
 from busbar.job.sample import NodeSample, read_sample

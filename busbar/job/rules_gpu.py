@@ -16,7 +16,8 @@ from busbar.explain.xid import catalog
 from busbar.gate.kernel_log import JOB_FAULT
 from busbar.gate.site import UNKNOWN_XID, Xid
 from busbar.gate.sysfs import short_address
-from busbar.job.sample import LIMIT, TABLE, GpuState, LiveJob, LiveRank, cause, named
+from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
+from busbar.job.sample import GpuState, LiveRank
 from busbar.parse import numbers
 from busbar.tools.nccl_monitor.read import behind
 from busbar.words import grouped

@@ -10,7 +10,8 @@ from statistics import median
 
 from busbar.engine.reading import Cause
 from busbar.gate.sysfs import DOWN
-from busbar.job.sample import LIMIT, TABLE, LiveJob, LiveRank, cause, cpus_of
+from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause
+from busbar.job.sample import LiveRank, cpus_of
 from busbar.words import grouped, names_text
 
 _FROZEN = re.compile(TABLE["frozen"])

@@ -12,7 +12,8 @@ from statistics import fmean
 from busbar.engine.documents import Collective
 from busbar.engine.reading import Cause
 from busbar.explain.rules_ranks import UNEVEN
-from busbar.job.sample import LIMIT, TABLE, LiveJob, LiveRank, Process, cause, named
+from busbar.job.evidence import LIMIT, TABLE, LiveJob, cause, named
+from busbar.job.sample import LiveRank, Process
 from busbar.words import grouped
 
 _SEGMENT, _SHARES, _APART, _SLEEPS, _DATA, _READS, _JOINED, _TALKS, _LIBRARY, _STACK = map(

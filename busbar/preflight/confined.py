@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from busbar.errors import BusbarError
-from busbar.preflight.elf import LARGEST, refused
+from busbar.preflight.files import LARGEST, refused
 
 _SECONDS = 300
 _MOST_LISTING = 512 * 2**20

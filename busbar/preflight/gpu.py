@@ -10,7 +10,8 @@ from pathlib import Path
 import yaml
 
 from busbar.preflight import elf
-from busbar.preflight.elf import TABLES, dotted, numbers
+from busbar.preflight.elf import dotted, numbers
+from busbar.preflight.files import TABLES
 from busbar.preflight.host import rocm_release
 from busbar.preflight.loader import ContainerFile, Libraries, View, ucx_core
 from busbar.preflight.model import PreflightAnswer, answer

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from busbar.preflight import elf
-from busbar.preflight.elf import TABLES, Directory, Files, refused
+from busbar.preflight.files import TABLES, Directory, Files, refused
 from busbar.preflight.loader import View
 from busbar.site.model import Site
 from busbar.slurm.steps import mpi_types

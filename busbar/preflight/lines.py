@@ -8,12 +8,13 @@ import re
 from pathlib import PurePosixPath
 
 from busbar.preflight import elf
-from busbar.preflight.elf import TABLES
+from busbar.preflight.files import TABLES
 from busbar.preflight.gpu import gpu_lines
 from busbar.preflight.host import c_library
 from busbar.preflight.loader import ContainerFile, Libraries, View, ucx_core, version_faults
 from busbar.preflight.model import Origin, PreflightAnswer, PreflightLine, PreflightReport, answer
-from busbar.preflight.net import ImageMpi, abi, is_nccl, network_lines, pmi, ucx
+from busbar.preflight.mpi import ImageMpi, abi, pmi, ucx
+from busbar.preflight.net import is_nccl, network_lines
 from busbar.preflight.plan import ImagePlan, command, launch, present
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS
 

@@ -13,7 +13,7 @@ from io import BufferedReader
 from pathlib import PurePosixPath
 
 from busbar.preflight import elf
-from busbar.preflight.elf import ROOT, TABLES, Files, refused
+from busbar.preflight.files import ROOT, TABLES, Files, refused
 
 _MAX_LINKS = 40  # the limit of the kernel
 _MAX_STEPS = 500

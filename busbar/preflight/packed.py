@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 
 from busbar.preflight.confined import Unprivileged
-from busbar.preflight.elf import LARGEST, ROOT, Directory, Files, refused
+from busbar.preflight.files import LARGEST, ROOT, Directory, Files, refused
 
 _PAGE = 4096  # a SIF aligns its file system to this
 _SQUASHFS = b"hsqs"

@@ -18,7 +18,7 @@ from busbar.boundary import refuse_unsafe
 from busbar.errors import BusbarError
 from busbar.parse.numbers import load_json
 from busbar.preflight import elf
-from busbar.preflight.elf import TABLES, Files, refused
+from busbar.preflight.files import TABLES, Files, refused
 from busbar.preflight.host import Host
 from busbar.preflight.loader import ContainerFile, Mount, View
 from busbar.preflight.model import Fingerprint, LaunchLine

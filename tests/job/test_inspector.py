@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from busbar.cli import main
-from busbar.job.judge import JobAnswer, judge_inspector
+from busbar.job.inspector import judge_inspector
+from busbar.job.judge import JobAnswer
 from busbar.verdict import Verdict
 from tests.cases import cases, some
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from busbar.errors import BusbarError
 from busbar.preflight import elf
-from busbar.preflight.elf import Directory
+from busbar.preflight.files import Directory
 from busbar.preflight.loader import View, configured, version_faults
 from tests.cases import cases
 

@@ -15,7 +15,7 @@ import pytest
 
 from busbar import cli
 from busbar.errors import BusbarError
-from busbar.preflight.elf import Directory
+from busbar.preflight.files import Directory
 from busbar.preflight.loader import View, configured
 from busbar.preflight.packed import Sif, open_image
 from busbar.preflight.plan import Contents

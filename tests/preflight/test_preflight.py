@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from busbar import cli
-from busbar.preflight.elf import Directory
+from busbar.preflight.files import Directory
 from busbar.preflight.host import rocm_release
 from busbar.preflight.loader import View
 from busbar.slurm.client import call
