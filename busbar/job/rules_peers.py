@@ -69,7 +69,7 @@ def moves(job: LiveJob) -> bool:
     flows = any((p.queued or p.unread) and p.unread < 1 for p in _paths(job))
     ranks = [rank.main for rank in job.ranks]
     if len(ranks) > 1 and all(each.switches >= LIMIT.few_switches for each in ranks):
-        flows |= any(_READS.fullmatch(each.wchan) for each in ranks)
+        flows |= any(_READS.fullmatch(name) for each in ranks for name in each.waits)
     return flows or max(ports, default=0.0) >= LIMIT.moved_bytes_per_s
 
 

@@ -42,7 +42,7 @@ class Process:
     states: str
     """Of its main thread at each look."""
     wchan: str
-    """The function of the kernel in which it waits."""
+    """The function of the kernel in which it waits at the end."""
     cpu: tuple[float, ...]
     """CPUs that it used between every two looks."""
     wait: float
@@ -61,6 +61,8 @@ class Process:
     libraries: tuple[str, ...] | None = None
     """None if its memory maps could not be read."""
     shared: tuple[str, ...] = ()
+    waits: tuple[str, ...] = ()
+    """Those in which it waited at the looks."""
     gpu: bool = False
     files: tuple[tuple[str, Space | None], ...] = ()
     """Those open for writing, with the space of their file systems."""

@@ -83,6 +83,7 @@ class Look:
         begin = time.monotonic()
         self.times = [begin + seconds * n / count for n in range(count + 1)]
         self.looks: dict[int, list[Any]] = {pid: [] for pid in known}
+        self.waits: dict[int, set[str]] = {pid: set() for pid in known}
         self.sockets: dict[str, list[Any]] = {}
         self.spaces = {pid: process.namespace(pid) for pid in known}
         self.firsts = {space: pid for pid, space in self.spaces.items() if space}
@@ -133,6 +134,8 @@ class Look:
                     rows.append((time.monotonic(), row[1], row[3], row[4]))
             if number % every == 0:
                 begin = time.process_time()
+                for pid, names in self.waits.items():
+                    names.add(text_in(f"/proc/{pid}/wchan", 64))
                 tables = [t for t in tables if network.queues(*t, owners, self.sockets)]
                 cost = (time.process_time() - begin) * len(self.times)
                 every = max(1, min(math.ceil(cost / _SOCKETS_S), len(self.times) // 3))
@@ -218,6 +221,7 @@ class Look:
             "space": self.spaces[pid],
             "states": "".join(row[1][:1] for row in looks),
             "wchan": text_in(f"/proc/{pid}/wchan", 64),
+            "waits": sorted(self.waits[pid]),
             "wait": max(waits),
             "cut": cut,
             "cpu": [round(ticks * process.TICK_S / s, 3) for ticks, s in steps],
