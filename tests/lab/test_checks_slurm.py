@@ -336,8 +336,11 @@ def test_what_slurm_ends_has_failed_and_says_why(
         expected = ((first, {"timeout"}), (second, {"node-fault", "rank-died"}))
         for process, causes in expected:
             status, document = ended(process)
-            assert (status, document["verdict"]) == (1, "failed")
-            assert causes & {each["id"] for each in document["causes"]}, messages(document)
+            found = {each["id"] for each in document["causes"]}
+            # A limit says nothing of the machine if other tests took the CPUs.
+            verdict = "unknown" if "cpu-busy" in found else "failed"
+            assert (status, document["verdict"]) == (1, verdict), document["results"]
+            assert causes & found, messages(document)
     finally:
         cluster.control("scontrol", "update", f"NodeName={other}", "State=IDLE")
 

@@ -170,6 +170,7 @@ def test_singletons_are_foretold_and_caught(
     wrong = command.replace("--mpi=pmi2", "--mpi=pmix")
     done = on_lab(*shlex.split(wrong), "--ranks=4", "--buffers=HH", "--check=4099")
     run = show("output", done.stdout.splitlines())
-    assert [start.ranks for start in starts(run)] == [1, 1, 1, 1]
+    # The first that ends ends the others, with --kill-on-bad-exit, maybe before they print.
+    assert {start.ranks for start in starts(run)} == {1}
     assert run.facts.events_of(Error)
     assert done.returncode != 0
