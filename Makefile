@@ -19,10 +19,9 @@ dev: ## create .venv with the tools of `make test` and `make lint` as well
 check: setup ## run the checks on this machine, print verdicts, write a report (ARGS=options of busbar check)
 	@$(BIN)/busbar check $(if $(LANE),--lane $(LANE)) $(ARGS)
 
-# One process more than cores where many tests wait for jobs. Tests that start MPI may meet: none judges how fast the machine is just now.
+# One process more than cores, as many tests wait for jobs or watch processes. Tests that start MPI may meet: none judges how fast the machine is just now.
 WORKERS := --numprocesses=$(shell expr $$(nproc) + 1) --maxprocesses=8 --dist=worksteal
-# Pure tests wait for nothing, and each process imports all of them.
-PURE := --numprocesses=$(shell nproc) --maxprocesses=8 --dist=worksteal -m "not run and not lab"
+PURE := $(WORKERS) -m "not run and not lab"
 
 test-fast: dev lint ## run the tests that start no MPI, ReFrame, compiler or slow program, in two minutes
 	@$(BIN)/pytest $(PURE)
