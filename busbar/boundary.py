@@ -142,7 +142,7 @@ def refuse_links(path: Path, where: str) -> None:
     """Raise ``BusbarError`` if a link in a path belongs to another user."""
     absolute = Path(os.path.abspath(path))
     for each in (absolute, *absolute.parents):
-        with suppress(OSError):  # a part that does not exist is no link
+        with suppress(OSError):  # a missing part cannot redirect anything
             owner = each.lstat().st_uid
             if each.is_symlink() and owner not in (0, os.geteuid()):
                 what = f"{each} is a link of {_name(owner)}, who could redirect it to other files"

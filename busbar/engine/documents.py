@@ -42,7 +42,7 @@ def load(data: bytes) -> Any:
         with suppress(Exception):  # a damaged pickle raises anything
             return _Data(io.BytesIO(data)).load() if _is_bounded(data) else None
     else:
-        with suppress(ValueError):  # no JSON
+        with suppress(ValueError):  # not JSON
             return numbers.load_json(data)
     return None
 

@@ -140,7 +140,7 @@ def _answer(site: Site, question: Question) -> tuple[Expectation, Candidate]:
         path = (*path, f"typical value and band are for {best.algo}, the limit for {of}")
     else:
         covered = " to ".join(map(format_bytes, band.bytes))
-        path = (*path, f"band of runs of {covered}; other sizes have that of the model")
+        path = (*path, f"band of runs of {covered}; the model gives the band of other sizes")
     outside = best.outside or question.communicators > 1  # no such runs have been published
     proof: Proof = proven(site, setting.gpus, band) if band and not outside else "none"
     if band is None and not outside and site.proof != "none":

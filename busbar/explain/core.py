@@ -360,7 +360,7 @@ def _unexplained(outcome: Verdict, judged: Sequence[Judged]) -> list[Finding]:
         summary = f"{_value(top)}, the limit is {top.limit:.4g}"
         return [finding(summary, top.reading, id_="above-limit")]
     if outcome is Verdict.FAILED and off:
-        return [finding(f"{_value(off[-1])} is no rate", *lines, id_="invalid-reading")]
+        return [finding(f"{_value(off[-1])} is not a rate", *lines, id_="invalid-reading")]
     if outcome is Verdict.DEGRADED:
         sure = not all(j.expectation and j.expectation.outside for j in off) if off else True
         why, last_first = "the output does not show why", reversed(lines)

@@ -180,7 +180,7 @@ def forced_eager(context: Context) -> Finding | None:
 def _size(text: str) -> int:
     try:
         return parse_bytes(text)
-    except ValueError:  # no size
+    except ValueError:  # not a size
         return 0
 
 

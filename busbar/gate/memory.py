@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What the gate remembers about its node between looks, in a file of its user.
 
-A driver that does not answer is no proof in one look: a busy node can be slow. After
+A driver that does not answer once proves nothing: a busy node can be slow. After
 ``_SILENT_LOOKS`` looks without an answer it is. A port that fails now and then is healthy in most
 looks. The kernel log forgets its oldest lines; what an earlier look has read there still counts.
 """

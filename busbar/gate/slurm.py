@@ -118,7 +118,7 @@ def name_reason(node: str, reason: str) -> tuple[str, bool]:
     problem = _update(node, f"Reason={reason}")
     if problem:
         return f"cannot replace the reason of {node}: {problem}", False
-    return f"{node} was drained by a hook of the gate; its reason is now that of the gate", True
+    return f"{node} was drained by a hook of the gate; the gate has replaced the reason", True
 
 
 def resume_node(result: GateDocument, slurm: SlurmContext) -> str:

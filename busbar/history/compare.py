@@ -105,7 +105,7 @@ def compare(store: HistoryStore, a: str, b: str, site: str = "") -> Comparison:
     Raises ``BusbarError`` for a selection without readings.
     """
     selections = [Selection.parse(text) for text in (a, b)]
-    # What is compared, or comes with it, is no part of the identity of a series.
+    # What is compared, or comes with it, does not identify a series.
     free = {s.name for s in selections if s.name in _OF_KEY}
     free |= {"lane", "delivery"} if any(not s.name for s in selections) else set()
     groups = [_readings(store, each, free, site) for each in selections]

@@ -4,7 +4,7 @@ r"""Slow drifts of a series, which no step shows: the past of the series drifts 
 Once a week, a line is laid through the last :data:`WINDOWS` weeks. Its slope is the median of the
 slopes between all pairs of weeks (H. Theil, 1950; P. K. Sen, 1968), and a week is the median of
 its nights: neither slow nights nor the days of the week bend it. A slope that all nodes have in
-the same weeks is that of the season, of a cable hall or of the benchmark. What counts is the
+the same weeks comes from the season, a cable hall or the benchmark. What counts is the
 difference to the median slope of the series that differ only in the node, if there are
 :data:`FELLOWS` and more.
 

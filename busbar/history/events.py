@@ -221,7 +221,7 @@ def _difference(name: str, moved: Sequence[_Facts], others: Sequence[_Facts]) ->
     before, after = max(set(values), key=values.count)
     elsewhere = [facts[name] for facts in others if name in facts and _changed(facts[name])]
     share = len(changed) / len(moved)
-    # One series more that did not move, so that a single one is no proof.
+    # One series more that did not move, so that a single one proves nothing.
     where = (len(changed) + 1) / (len(changed) + len(elsewhere) + 1)
     when = fmean(max(0.0, 1 - fact.distance / (_LATE + 1)) for fact in changed)
     rarely = 1 / fmean(fact.changes for fact in changed)

@@ -228,7 +228,7 @@ def _is_line(line: str) -> bool:
 def _document(text: str) -> Any:
     try:
         return load(text)
-    except json.JSONDecodeError:  # no JSON
+    except json.JSONDecodeError:  # not JSON
         return None
 
 
