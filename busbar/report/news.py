@@ -3,13 +3,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from busbar.check.names import short_name
+from busbar.report.rows import MEMORY
 from busbar.report.scale import number
 from busbar.report.trend import dated, day, percent
+from busbar.slurm.hostlist import natural
+from busbar.words import names_text
 
 if TYPE_CHECKING:
     from busbar.history.model import Change, Event, HistoryKey
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 _RECENT = 7 * 86400.0
 _MOST_DIFFERENCES = 3
 _MOST_SERIES = 5
+_ENDS = re.compile(r"\b([DH]) ([DH])\b")
 
 
 @dataclass(frozen=True)
@@ -54,10 +59,11 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
         changes = sorted(event.changes, key=lambda change: (not change.worse, change.ratio.value))
         largest = max(event.changes, key=lambda change: abs(change.ratio.value - 1))
         count = len(changes)
-        nodes = {change.key.node for change in changes}
+        nodes = sorted({change.key.node for change in changes} - {""}, key=natural)
         places = [each for each in event.shared if each.startswith("node ")]
-        if not places and len(nodes) == 1:
-            places = [f"node {node}" for node in nodes if node]
+        if nodes and not places:
+            text = f"{len(nodes)} nodes ({names_text(nodes)})" if nodes[1:] else f"node {nodes[0]}"
+            places = [text]
         likely = [
             f"{each.text}: {each.reason}" if each.reason else each.text
             for each in event.differences
@@ -84,7 +90,8 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
 def _plainly(change: Change) -> str:
     share = change.ratio.value - 1
     words = ("shorter", "longer") if change.key.unit == "us" else ("lower", "higher")
-    return f"{change.key.metric} {abs(share):.1%} {words[share > 0]}"
+    metric = _ENDS.sub(lambda ends: f"{MEMORY[ends[1]]} to {MEMORY[ends[2]]}", change.key.metric)
+    return f"{metric} {abs(share):.1%} {words[share > 0]}"
 
 
 def _line(change: Change) -> str:

@@ -38,7 +38,7 @@ _COPIES = {
 }
 """What the program ``memory`` measures, with the GPU."""
 _ENDS = {"D": "GPU", "H": "rank"}
-_MEMORY = {"D": "GPU memory", "H": "host memory"}
+MEMORY = {"D": "GPU memory", "H": "host memory"}
 _LONGEST_UNIT = len("GB/s")
 _LONGEST_SUFFIX = len("MiB")
 
@@ -116,7 +116,7 @@ def in_words(row: Result) -> str:
     """Return what a reading is of, without the letters and names that its tool has for it."""
     if row.metric == "correctness":
         return "data intact" if row.verdict is Verdict.PASS else "data"
-    memory = " to ".join(dict.fromkeys(_MEMORY.get(b, b) for b in row.buffers.split()))
+    memory = " to ".join(dict.fromkeys(MEMORY.get(b, b) for b in row.buffers.split()))
     what = part_of(row) or collective_of(row) or ", ".join(filter(None, (row.pair, memory)))
     return f"{what}, latency".lstrip(", ") if row.metric == "latency" else what
 

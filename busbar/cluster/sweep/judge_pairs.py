@@ -68,11 +68,11 @@ def of_link(pairs: Pairs, a: int, b: int, culprit: Culprit, expected: str) -> st
 def of_uplink(pairs: Pairs, mine: Bools, inner: Bools, others: Bools, expected: str) -> str:
     """Return the evidence against uplinks that ``mine`` cross and ``others`` do not."""
     inside = f"{gb_per_s(pairs.rate[inner]):.4g} GB/s inside" if inner.any() else "none inside"
-    rest = f", {gb_per_s(pairs.rate[others]):.4g} GB/s by others" if others.any() else ""
+    rest = f" (others {gb_per_s(pairs.rate[others]):.4g} GB/s)" if others.any() else ""
     rounds = len(np.unique(pairs.round[mine]))
     return (
-        f"{_range(pairs.rate[mine])} in {int(mine.sum())} pairs that cross them in {rounds}"
-        f" rounds; {inside}{rest}; {expected}"
+        f"{_range(pairs.rate[mine])}{rest} in {int(mine.sum())} pairs that cross it in {rounds}"
+        f" rounds; {inside}; {expected}"
     )
 
 
