@@ -118,7 +118,7 @@ def build_parser(loaded: Collection[str]) -> argparse.ArgumentParser:
     subparsers = actions(parser)
     for name in commands.SUMMARIES:
         if name in loaded:
-            commands.load(name).add_parser(subparsers)
+            commands.add_parser(subparsers, name)
         else:
             subparsers.add_parser(name)
     return parser

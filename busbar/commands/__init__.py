@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from importlib import import_module
 from pkgutil import get_data
-from typing import Any, Protocol
+from typing import Any
 
 GROUPS: dict[str, dict[str, str]] = json.loads(get_data(__name__, "groups.json") or "")
 """The subcommands as shown by ``busbar --help``, without loading them."""
@@ -14,14 +14,13 @@ GROUPS: dict[str, dict[str, str]] = json.loads(get_data(__name__, "groups.json")
 SUMMARIES = {name: text for group in GROUPS.values() for name, text in group.items()}
 
 
-class Command(Protocol):
-    """The interface of a subcommand module."""
+def add_parser(subparsers: Any, name: str) -> None:
+    """Import the module of a subcommand, which is slow, and add its parser.
 
-    def add_parser(self, subparsers: Any) -> None:
-        """Add the parser, which sets ``run`` to a function ``(Namespace) -> exit status``."""
-
-
-def load(name: str) -> Command:
-    """Import the module of a subcommand, which is slow."""
-    module: Command = import_module(f"{__name__}.{name}")
-    return module
+    The module has a function of its own for that, or the one that runs the subcommand.
+    """
+    module = import_module(f"{__name__}.{name}")
+    if hasattr(module, "add_parser"):
+        module.add_parser(subparsers)
+    else:
+        import_module(f"{__name__}.declare").command(subparsers, getattr(module, name))

@@ -6,11 +6,10 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from busbar import site as sites
 from busbar.check.calibrate import Accept, CalibrationResult, below_model, calibrate
-from busbar.commands.declare import command, show
+from busbar.commands.declare import show
 from busbar.document import read_document
 from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError, value_error
@@ -22,12 +21,7 @@ from busbar.terminal import stdout
 EXIT_REFUSED = 1
 
 
-def add_parser(commands: Any) -> None:
-    """Add ``busbar site calibrate``."""
-    command(commands, _calibrate)
-
-
-def _calibrate(args: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Derive the bands of a site from its own runs.
 
     Reads the results of at least three runs of busbar check, and writes bands for all consistent

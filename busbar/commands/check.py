@@ -5,18 +5,11 @@ from __future__ import annotations
 
 import argparse
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 from busbar.check.reframe import ReFrame
 from busbar.check.surroundings import set_home
-from busbar.commands.declare import command
 from busbar.detect.gather import gather
 from busbar.errors import BusbarError
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add ``busbar check``."""
-    command(subparsers, check)
 
 
 def check(args: argparse.Namespace) -> int:

@@ -9,12 +9,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from busbar.boundary import output_directory, replace_file
-from busbar.commands.declare import command
 from busbar.data import busbar
 from busbar.errors import BusbarError, file_error
 from busbar.terminal import stdout
@@ -22,11 +20,6 @@ from busbar.verdict import EXIT_UNJUDGED
 
 _VERDICTS = (1, EXIT_UNJUDGED)
 _DEMO = Path(__file__).parents[1] / "demo"
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add ``busbar demo``."""
-    command(subparsers, demo)
 
 
 def demo(args: argparse.Namespace) -> int:

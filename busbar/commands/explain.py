@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from busbar import explain as causes
-from busbar.commands.declare import command
 from busbar.document import to_json
 from busbar.engine.run import Run
 from busbar.errors import BusbarError, require_known
@@ -17,17 +15,6 @@ from busbar.explain.render import print_explanations
 from busbar.site import load
 from busbar.terminal import stdout
 from busbar.verdict import combined, exit_status
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add ``busbar explain``."""
-    command(subparsers, explain)
-
-
-def _print_page(cause: str) -> int:
-    require_known("unknown cause", cause, CAUSES, "--cause", "see docs/reference/causes.md")
-    stdout().text("\n".join(page(cause)).rstrip() + "\n")
-    return 0
 
 
 def explain(args: argparse.Namespace) -> int:
@@ -48,7 +35,10 @@ def explain(args: argparse.Namespace) -> int:
         busbar explain --cause nccl-socket-fallback
     """
     if args.cause:
-        return _print_page(args.cause)
+        hint = "see docs/reference/causes.md"
+        require_known("unknown cause", args.cause, CAUSES, "--cause", hint)
+        stdout().text("\n".join(page(args.cause)).rstrip() + "\n")
+        return 0
     if not args.files:
         raise BusbarError("no files given", hint="pass the job's output, or use --cause ID")
     site = load(args.site) if args.site else None

@@ -12,16 +12,16 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from busbar.boundary import regular, replace_file
-from busbar.commands.declare import command, show
-from busbar.errors import BusbarError, file_error
+from busbar.commands.declare import show
+from busbar.errors import file_error
 from busbar.job.inspector import judge_inspector
 from busbar.job.judge import JobAnswer, judge
 from busbar.job.node.process import ANY_RANK
 from busbar.job.nodes import commands_of, observe
 from busbar.job.sample import NodeSample, read_sample
+from busbar.parse.tables import refused
 from busbar.report.job import job_metrics, print_job
 from busbar.slurm.client import Slurm
 from busbar.slurm.hostlist import expand
@@ -34,11 +34,6 @@ _ID = re.compile(r"[0-9]{1,18}(?:[_+][0-9]{1,9})?")
 _COST = 0.01
 """Mean number of CPUs that the collector of --watch may use."""
 _MOST_LINE = 1 << 16
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add ``busbar job``."""
-    command(subparsers, job)
 
 
 def job(args: argparse.Namespace) -> int:
@@ -76,8 +71,7 @@ def job(args: argparse.Namespace) -> int:
                 errors.append(f"a node printed an unexpected document: {error}")
         if not samples:
             said = errors[0] if errors else "the nodes printed nothing"
-            hint = "Python 3.11 or newer must be installed on them"
-            raise BusbarError(f"no node was observed: {said}", where=name, hint=hint)
+            raise refused(__file__, "no-node", name, said=said)
         # srun warns about options that the cluster does not support.
         answer = judge(name, samples, errors if len(samples) < count else ())
         answer = replace(answer, collector_cpus=share)
@@ -103,19 +97,17 @@ def _target(args: argparse.Namespace) -> tuple[dict[str, list[str]], str, list[i
     nodes = expand(args.nodelist, "--nodelist") if args.nodelist else []
     if nodes and not args.jobs:
         return {"": nodes}, ANY_RANK, [], args.nodelist
-    wrong = [each for each in args.jobs if not _ID.fullmatch(each)]
-    if wrong or not args.jobs:
-        what = f"{wrong[0]!r} is not a job or process id" if wrong else "no job given"
-        hint = "squeue --me and ps list them; busbar explain reads an output"
-        raise BusbarError(what, where="JOB", hint=hint)
+    if not args.jobs:
+        raise refused(__file__, "no-job", "JOB")
+    if wrong := [each for each in args.jobs if not _ID.fullmatch(each)]:
+        raise refused(__file__, "no-id", "JOB", word=wrong[0])
     name = " ".join(args.jobs)
     lines = Slurm.show_job(name).splitlines() if len(args.jobs) == 1 else []
     running = [line for line in lines if value_of(line, "JobState") == "RUNNING"]
     # All components have the ID of the first one in their environment.
     ids = {value_of(line, "HetJobId") or value_of(line, "JobId") for line in running}
     if len(ids) > 1:
-        what = f"{len(ids)} tasks of array {name} are running"
-        raise BusbarError(what, where="JOB", hint=f"pick one, such as {name}_1")
+        raise refused(__file__, "array", "JOB", count=len(ids), name=name)
     parts: dict[str, list[str]] = {}
     for line in running:
         hosts = expand(value_of(line, "NodeList"), f"job {name}")
@@ -125,11 +117,10 @@ def _target(args: argparse.Namespace) -> tuple[dict[str, list[str]], str, list[i
     if parts:
         return parts, ids.pop(), [], name
     if running:
-        raise BusbarError("the job does not run on it", where="--nodelist", hint="see squeue --me")
+        raise refused(__file__, "elsewhere", "--nodelist")
     if missing := next((each for each in args.jobs if not Path(f"/proc/{each}").exists()), None):
         state = f"; Slurm says {value_of(lines[0], 'JobState')}" if lines else ""
-        what = f"no running job and no process has the id {missing}{state}"
-        raise BusbarError(what, where="JOB", hint="check squeue --me and ps")
+        raise refused(__file__, "not-running", "JOB", id=missing, state=state)
     return {"": []}, "", [int(each) for each in args.jobs], name
 
 

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from busbar import site as sites
 from busbar.boundary import replace_file
@@ -35,7 +34,7 @@ from busbar.cluster.nightly.night import (
 )
 from busbar.cluster.nightly.run import Runner
 from busbar.cluster.nightly.stages import GRACE_S, NightJob, sample_of
-from busbar.commands.declare import choice_of, command, output_of, show, tell, wish_of
+from busbar.commands.declare import choice_of, output_of, show, tell, wish_of
 from busbar.data import busbar
 from busbar.document import to_json
 from busbar.errors import BusbarError, of_os
@@ -61,11 +60,6 @@ _DOES: dict[str, tuple[str, int]] = {
 """With rough times in s."""
 _CHECK_S = 10
 """Of a check on one node, roughly."""
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add ``busbar nightly``."""
-    command(subparsers, nightly)
 
 
 def nightly(args: argparse.Namespace) -> int:

@@ -7,10 +7,9 @@ import argparse
 import signal
 import sys
 from itertools import groupby
-from typing import Any
 
 from busbar import site as sites
-from busbar.commands.declare import command, show
+from busbar.commands.declare import show
 from busbar.plain import Column
 from busbar.preflight.host import gather
 from busbar.preflight.lines import OF_HOST, examine
@@ -19,11 +18,6 @@ from busbar.preflight.plan import Contents, make_plan
 from busbar.terminal import stdout
 
 _COLOR = {Status.READY: "green", Status.SLOW: "yellow", Status.BROKEN: "red"}
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add ``busbar preflight``."""
-    command(subparsers, preflight)
 
 
 def preflight(args: argparse.Namespace) -> int:

@@ -7,14 +7,12 @@ import argparse
 import re
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 from busbar import site as sites
 from busbar.boundary import replace_file
 from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.nodes.record import read_nodes
 from busbar.cluster.sweep.document import read_sweep
-from busbar.commands.declare import command
 from busbar.detect.detected import NAME as DETECTED
 from busbar.errors import BusbarError, file_error
 from busbar.parse.tables import refused
@@ -32,11 +30,6 @@ from busbar.terminal import stderr, stdout
 from busbar.verdict import Verdict, worst
 
 _DEFAULT = Path("busbar-report/results.json")
-
-
-def add_parser(subparsers: Any) -> None:
-    """Add ``busbar report``."""
-    command(subparsers, report)
 
 
 def report(args: argparse.Namespace) -> int:

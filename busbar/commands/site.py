@@ -50,7 +50,7 @@ def add_parser(subparsers: Any) -> None:
     command(commands, _show)
     command(commands, _lint)
     command(commands, _detect)
-    calibrate.add_parser(commands)
+    command(commands, calibrate.run, name="calibrate")
     command(commands, _env, STACKS=get_args(Stack))
     command(commands, _spack)
 
