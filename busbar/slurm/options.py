@@ -86,8 +86,7 @@ class Grant:
 
 def without_slurm(site: Site, where: str) -> BusbarError:
     """Return the error for a site of one host."""
-    hint = "pass --site with the site of the cluster; site detect on a login node writes one"
-    return BusbarError(f"site {site.name} has no Slurm", where=where, hint=hint)
+    return refused(__file__, "no-slurm", where, site=site.name)
 
 
 def granted(site: Site, wish: Wish, *, one: bool = False, needed: bool = True) -> Grant:
@@ -100,14 +99,12 @@ def granted(site: Site, wish: Wish, *, one: bool = False, needed: bool = True) -
     if not scheduler.has_nodes:
         raise without_slurm(site, "--site")
     if held := scheduler.allocation():
-        _refuse_to_submit(wish, held)
+        if wish.reservation or wish.sbatch or wish.max_pending_s is not None:
+            where = "--reservation, --sbatch, --max-pending"
+            raise refused(__file__, "inside-a-job", where, job=held.job)
         partition = partition_of(site, held.partition, wish.partition)
-        names = _named(
-            wish,
-            held.nodes,
-            f"among the nodes of job {held.job}",
-            f"the job has {', '.join(held.nodes)}",
-        )
+        hint = f"the job has {', '.join(held.nodes)}"
+        names = _named(wish, held.nodes, f"among the nodes of job {held.job}", hint)
         nodes = tuple(Node(name, "allocated") for name in names)
         return Grant((partition,), {partition.name: nodes}, held)
     partitions = site.partitions
@@ -150,16 +147,7 @@ def partition_of(site: Site, queue: str, name: str) -> Partition:
         return fitting[0]
     names = [each.name for each in possible]
     require_known("no partition", name or names[0], names, "--partition")
-    what = f"the site has several: {', '.join(names)}"
-    raise BusbarError(what, where="--partition", hint="select one with --partition")
-
-
-def _refuse_to_submit(wish: Wish, held: Allocation) -> None:
-    """Raise ``BusbarError`` if the wish has options of a job: inside a job none is submitted."""
-    if wish.reservation or wish.sbatch or wish.max_pending_s is not None:
-        raise refused(
-            __file__, "inside-a-job", "--reservation, --sbatch, --max-pending", job=held.job
-        )
+    raise refused(__file__, "several", "--partition", names=names)
 
 
 @cache

@@ -74,11 +74,8 @@ def mpi_types() -> tuple[str, ...] | None:
         return None
     done = call(["srun", "--mpi=list"])
     if done.returncode == NO_ANSWER:
-        raise BusbarError(
-            done.stderr,
-            where="this host",
-            hint="run busbar on a host where `srun --mpi=list` works",
-        )
+        hint = "run busbar on a host where `srun --mpi=list` works"
+        raise BusbarError(done.stderr, where="this host", hint=hint)
     # One name a line in Slurm 22 and 23, after "srun: " in others; then "specific ...: pmix_v4".
     text = re.sub(r"(?m)^srun: ", "", done.stdout + done.stderr)
     return tuple(re.findall(r"\b(?:pmix(?:_v\d+)?|pmi2|cray_shasta|openmpi)\b", text))

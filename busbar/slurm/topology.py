@@ -16,7 +16,7 @@ from typing import Any
 import yaml
 
 from busbar.boundary import read_text
-from busbar.errors import BusbarError
+from busbar.parse.tables import refused
 from busbar.slurm.hostlist import expand, fold
 from busbar.slurm.nodes import Hardware
 from busbar.words import grouped
@@ -26,7 +26,6 @@ _WORD = re.compile(r"(?<![A-Za-z])(?P<key>[A-Za-z]++)=(?P<value>\S+)")
 _LEAF = re.compile(r"(?:SwitchName=\S+ Level=0|BlockName=\S+) .*\bNodes=[^(\s]")
 _KIND = re.compile(r"^Kind=(?P<kind>\S+) Nodes=(?P<nodes>\S+)$", re.MULTILINE)
 """Of Busbar: Slurm's file has no such line."""
-_HINT = "see topology.conf(5) and topology.yaml(5) of Slurm"
 
 
 @dataclass(frozen=True)
@@ -57,7 +56,7 @@ def read_topology(path: Path) -> SwitchTopology:
         text = read_text(path, _MOST_BYTES)
     except (OSError, UnicodeDecodeError) as error:
         what = getattr(error, "strerror", None) or "is not a text file"
-        raise BusbarError(what, where=str(path), hint=_HINT) from error
+        raise refused(__file__, "wrong", path, what=what) from error
     is_yaml = path.suffix in (".yaml", ".yml")
     kinds = [(match["kind"], match["nodes"]) for match in _KIND.finditer(text)]
     kind_of = {node: kind for kind, nodes in kinds for node in expand(nodes, str(path))}
@@ -68,7 +67,7 @@ def read_topology(path: Path) -> SwitchTopology:
             # A node with several NICs may be on several leaves; the first one stands for it.
             leaf_of.setdefault(node, leaf)
     if not (leaf_of or kind_of):
-        raise BusbarError("contains no switch or block with nodes", where=str(path), hint=_HINT)
+        raise refused(__file__, "no-nodes", path)
     return SwitchTopology(leaf_of, kind_of)
 
 
@@ -87,7 +86,7 @@ def _of_conf(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
         if name and "nodes" in words:
             yield name, words["nodes"], where
         elif "nodes" in words:
-            raise BusbarError("Nodes without SwitchName or BlockName", where=where, hint=_HINT)
+            raise refused(__file__, "no-name", where)
 
 
 def _of_yaml(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
@@ -99,7 +98,7 @@ def _of_yaml(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
         document = yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         what = f"not YAML: {' '.join(str(error).split())[:120]}"
-        raise BusbarError(what, where=str(path), hint=_HINT) from error
+        raise refused(__file__, "wrong", path, what=what) from error
     topologies = [one for one in _list(document) if _list(_leaves(one))]
     topologies.sort(key=lambda one: one.get("cluster_default") is not True)
     for leaf in _list(_leaves(topologies[0])) if topologies else ():
@@ -107,10 +106,7 @@ def _of_yaml(text: str, path: Path) -> Iterator[tuple[str, str, str]]:
             continue  # a switch of switches
         name, nodes = leaf.get("switch") or leaf.get("block"), leaf["nodes"]
         if not isinstance(name, str) or not isinstance(nodes, str):
-            what = (
-                "a switch or block with nodes must have a name, and nodes must be a list of text"
-            )
-            raise BusbarError(what, where=str(path), hint=_HINT)
+            raise refused(__file__, "no-text", path)
         yield name, nodes, f"{path}: {name}"
 
 

@@ -22,10 +22,10 @@ from busbar.boundary import regular
 from busbar.document import parse_document
 from busbar.errors import BusbarError, file_error
 from busbar.parse import numbers
+from busbar.parse.tables import refused
 
 LONGEST_LINE = 1 << 16
 LONGEST_NAME = 255
-_HINT = "use the format of `busbar sweep run`"
 _Row = TypeVar("_Row", "PlannedPair", "MeasuredPair")
 
 
@@ -120,12 +120,11 @@ def read_plan(path: Path) -> list[PlannedPair]:
         row = _parsed(line, plan_row, path, number)
         for node in (row.a, row.b):
             if (row.round, node) in busy:
-                what = f"node {node} is in round {row.round} twice"
-                raise BusbarError(what, where=f"{path}:{number}", hint="use a node once per round")
+                raise refused(__file__, "twice", f"{path}:{number}", node=node, round=row.round)
             busy.add((row.round, node))
         rows.append(row)
     if not rows:
-        raise BusbarError("has no rows", where=str(path), hint=_HINT)
+        raise refused(__file__, "no-rows", path)
     return rows
 
 
@@ -149,7 +148,7 @@ def read_results(path: Path) -> Results:
             if appended:
                 rows.append(_parsed(appended, result_row, path, number))
     if not rows:
-        raise BusbarError("has no rows", where=str(path), hint=_HINT)
+        raise refused(__file__, "no-rows", path)
     return Results(tuple(row for row in rows if row.a != row.b), tuple(cut))
 
 
@@ -187,8 +186,7 @@ def _bounded(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
     while line := stream.readline(LONGEST_LINE + 1):
         number += 1
         if len(line) > LONGEST_LINE:
-            what = f"a line has more than {LONGEST_LINE:,} bytes"
-            raise BusbarError(what, where=f"{path}:{number}", hint=_HINT)
+            raise refused(__file__, "long", f"{path}:{number}", most=LONGEST_LINE)
         if line := line.strip(b" \t\r\n\0"):
             yield number, line
 
@@ -210,5 +208,4 @@ def _parsed(line: bytes, parse: Callable[[object], _Row], path: Path, number: in
     try:
         return parse(numbers.load_json(line.decode()))
     except ValueError as error:
-        what = f"not a row of a sweep: {str(error)[:160]}"
-        raise BusbarError(what, where=f"{path}:{number}", hint=_HINT) from error
+        raise refused(__file__, "other", f"{path}:{number}", error=str(error)[:160]) from error
