@@ -220,7 +220,8 @@ def _is_random(word: str) -> bool:
         return False
     if _re("hexadecimal").fullmatch(word):
         return True  # a hexadecimal key, or a commit ID, which results do not need
-    if not all(re.search(kind, word) for kind in ("[a-z]", "[A-Z]", "[0-9]")):
+    one_case = word.isalnum() and word in (word.lower(), word.upper())
+    if not one_case and not all(re.search(kind, word) for kind in ("[a-z]", "[A-Z]", "[0-9]")):
         return False
     word = _re("date").sub("", word)  # paths contain these
     if len(word) < _MIN_RANDOM:
@@ -228,7 +229,7 @@ def _is_random(word: str) -> bool:
     # In random words, letters change class twice as often as in names.
     letters = sum(map(str.isalnum, word))
     # A word of 40 characters with a slash inside looks like an AWS key, not like a path.
-    often = 0.33 if "/" in word and len(word) == 40 else 0.4
+    often = 0.28 if one_case else 0.33 if "/" in word and len(word) == 40 else 0.4
     return _entropy(word) > 3.7 and len(_re("runs").findall(word)) > often * letters
 
 
