@@ -172,11 +172,14 @@ class LaunchingMixin(Configured):
         return str(self.env_vars.get(NONCE, ""))
 
     @run_before("run")
-    def set_pmi_of_srun(self) -> None:
-        """Slurm must speak what the environment's MPI speaks, or each rank is alone."""
+    def set_options_of_srun(self) -> None:
+        """Slurm must speak what the environment's MPI speaks, or each rank is alone.
+
+        By default, it leaves the ranks that wait for one that died until the time limit.
+        """
         launcher = self.job.launcher
         if launcher.registered_name in ("srun", "srun-step"):
-            launcher.options += self.environment.srun
+            launcher.options += [*self.environment.srun, "--kill-on-bad-exit=1"]
         if launcher.registered_name == "srun-step":
             self.prerun_cmds = [_TABLES["forget"], *self.prerun_cmds]
 

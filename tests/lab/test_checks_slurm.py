@@ -345,6 +345,21 @@ def test_what_slurm_ends_has_failed_and_says_why(
         cluster.control("scontrol", "update", f"NodeName={other}", "State=IDLE")
 
 
+def test_a_rank_that_dies_ends_those_that_wait_for_it(
+    cluster: Cluster, hanging: Callable[[str], tuple[str, Any]]
+) -> None:
+    """In seconds: the job itself would last two minutes."""
+    job, process = hanging("death")
+    node = cluster.control("squeue", "-h", "-j", job, "-o", "%N").strip()
+    killed = "until [ $(pgrep -xc gpu_aware) -ge 2 ]; do sleep 0.1; done; pkill -9 -nx gpu_aware"
+    cluster.on_node(node, "sh", "-c", killed)
+    began = time.monotonic()
+    status, document = ended(process)
+    assert time.monotonic() - began < 45, messages(document)
+    assert (status, document["verdict"]) == (1, "failed"), messages(document)
+    assert "rank-died" in {each["id"] for each in document["causes"]}, messages(document)
+
+
 def test_a_reading_is_taken_again_on_the_same_nodes(cluster: Cluster, tmp_path: Path) -> None:
     """Though the job has ended before ReFrame, without accounting, could ask where it ran."""
     shutil.copytree(CHECKS, tmp_path / "checks")

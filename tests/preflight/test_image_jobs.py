@@ -74,6 +74,6 @@ def test_ranks_on_two_nodes_are_started_by_srun(script) -> None:
     lines = script("gpu_aware_nodes")
     (launch,) = [line for line in lines if "--ranks=" in line and line.startswith("srun ")]
     assert PROGRAM in launch
-    assert launch.startswith("srun --mpi=pmix apptainer exec --nv ")
+    assert launch.startswith("srun --mpi=pmix --kill-on-bad-exit=1 apptainer exec --nv ")
     assert "#SBATCH --ntasks=16" in lines
     assert "#SBATCH --ntasks-per-node=8" in lines

@@ -17,9 +17,9 @@ export FI_MR_CACHE_MONITOR=userfaultfd
 export MPICH_GPU_SUPPORT_ENABLED=1
 trap 'exit 143' TERM
 exec 2>&1  # one file, in the order in which things were said
-printf '%s\n' '$ CUDA_VISIBLE_DEVICES=0 srun --mpi=cray_shasta BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D'
+printf '%s\n' '$ CUDA_VISIBLE_DEVICES=0 srun --mpi=cray_shasta --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D'
 export CUDA_VISIBLE_DEVICES=0
-srun --mpi=cray_shasta BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D
+srun --mpi=cray_shasta --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D
 status=$?
 cat busy-record.* 2>/dev/null; rm -rf busy-record.* "${mpi_session:-}"
 echo "exit_status=$status"
