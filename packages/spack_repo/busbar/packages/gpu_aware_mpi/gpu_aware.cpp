@@ -1183,9 +1183,10 @@ class Exchange {
     // Passes `messages` messages, several in flight, into memory that was cleared, and compares each whole and the room around
     // it; all but half of the large ones once more after a later message, as nothing may change any more. Each has a payload of
     // its own, and what it was sent from is overwritten as soon as MPI says that it is sent; one batch in four is compared there
-    // instead, as MPI may not change what it sends. If they are `varied`, one batch in eight has shorter messages, in the same
-    // room. Returns the bytes that are wrong, at both ranks. The sender's buffer does not hold what `load_all` put there any
-    // more.
+    // instead, as MPI may not change what it sends. Three batches of four are pairs of which one message begins its way only when
+    // the other is there: a wait that ends before all have arrived is seen. If they are `varied`, one batch in eight has shorter
+    // messages, in the same room. Returns the bytes that are wrong, at both ranks. The sender's buffer does not hold what
+    // `load_all` put there any more.
     std::size_t verified(Buffers kinds, std::size_t bytes, int messages, bool varied = false) {
         const char kind = sender_ ? kinds.send : kinds.receive;
         Batch batch{kind, sender_ ? buffers_.send(kind) : buffers_.receive(kind), bytes, 0, 0, bytes};
@@ -1195,12 +1196,14 @@ class Exchange {
             // Both ranks throw the same dice. Lengths without a period: a fault at every n-th message must not always hit the
             // same place of a window.
             const std::uint64_t thrown = dice();
-            batch.messages = std::min(left, most - thrown % ((most + 1) / 2));
+            const bool apart = std::min(left, most) >= 2 && (thrown >> 59) % 4 != 0;
+            batch.messages = apart ? 2 : std::min(left, most - thrown % ((most + 1) / 2));
             batch.shift = thrown >> 16 & 63;
             const auto way = static_cast<Way>((thrown >> 32) % 3);
             batch.bytes = varied && (thrown >> 42) % 8 == 0 ? bytes - (thrown >> 45) % (bytes / 2 + 1) : bytes;
             Transfer transfer{batch, way, (thrown >> 40) % 4 == 0, batch.span() < large || thrown >> 61 & 1,
-                              way != Way::blocking && thrown >> 62 != 0};
+                              apart || (way != Way::blocking && thrown >> 62 != 0), apart,
+                              way != Way::blocking && thrown >> 58 & 1 ? std::size_t{0} : 1};
             make(transfer);
             wrong += pass(transfer);
             if (way == Way::persistent && left >= 2 * batch.messages) {  // once more, by the same requests
@@ -1224,11 +1227,19 @@ class Exchange {
         bool keeps;  // the sender does not overwrite what it has sent
         bool twice;  // the receiver compares it twice
         bool turned;  // the receiver looks for the lanes in another order, before anything is sent
+        bool apart;   // of the two messages, one is held back
+        std::size_t held;
         std::vector<MPI_Request> requests = std::vector<MPI_Request>(batch.messages);
         std::vector<MPI_Status> statuses = std::vector<MPI_Status>(batch.messages);
     };
 
     static constexpr std::size_t large = 1 << 20;
+
+    // How long a message is held back: many times what a receiver takes to see that a wait has ended too early.
+    static void hold() {
+        const timespec pause{0, 100000};
+        nanosleep(&pause, nullptr);
+    }
 
     // Messages take turns on four lanes, of which MPI must keep each apart: two tags in two communicators.
     static constexpr std::size_t lanes = 4;
@@ -1261,7 +1272,9 @@ class Exchange {
             say(first);
             return transfer.keeps ? buffers_.verify_batch(batch, seed) : 0;
         }
-        std::size_t wrong = buffers_.verify_batch(batch, seed);
+        std::size_t wrong = 0;
+        if (transfer.apart) wrong = buffers_.verify(batch.kind, batch.message(transfer.held), std::min(batch.bytes, std::size_t{64}), seed(transfer.held));
+        if (wrong == 0) wrong = buffers_.verify_batch(batch, seed);
         for (std::size_t i = 0; i < batch.messages; ++i) wrong += buffers_.count(status_wrong(transfer.statuses[i], batch.bytes, tag_of(i)));
         hear();
         return wrong == 0 && transfer.twice ? buffers_.verify_batch(batch, seed) : wrong;
@@ -1271,32 +1284,42 @@ class Exchange {
     void run(Transfer &transfer) {
         const Batch &batch = transfer.batch;
         const int count = static_cast<int>(sender_ ? batch.bytes : batch.room);
+        if (transfer.turned && sender_) hear();
         if (transfer.way == Way::blocking) {
+            if (transfer.turned && !sender_) say(sequence_);
             for (std::size_t i = 0; i < batch.messages; ++i) {
                 char *message = batch.message(i);
                 if (!sender_) {
                     MPI_Recv(message, count, MPI_BYTE, peer_, tag_of(i), comm_of(i), &transfer.statuses[i]);
                     continue;
                 }
+                if (transfer.apart && i == transfer.held) hold();
                 MPI_Send(message, count, MPI_BYTE, peer_, tag_of(i), comm_of(i));
                 if (!transfer.keeps) BufferSet::clear(batch.kind, message, batch.bytes);
             }
             return;
         }
+        const auto start = [&](std::size_t i) {
+            MPI_Request *request = &transfer.requests[i];
+            if (transfer.way == Way::persistent)
+                MPI_Start(request);
+            else if (sender_)
+                MPI_Isend(batch.message(i), count, MPI_BYTE, peer_, tag_of(i), comm_of(i), request);
+            else
+                MPI_Irecv(batch.message(i), count, MPI_BYTE, peer_, tag_of(i), comm_of(i), request);
+        };
         // Early messages are taken in the order in which they were sent: libfabric's provider udp;ofi_rxd, which MPICH 3.4.3
         // takes without a network, crashes or waits without end if one of several packets is taken before another.
         const bool turns = transfer.turned && !sender_;
-        if (transfer.turned && sender_) hear();
-        for (std::size_t lane = turns ? lanes : 1; lane-- > 0;)
-            for (std::size_t i = lane; i < batch.messages; i += turns ? lanes : 1) {
-                MPI_Request *request = &transfer.requests[i];
-                if (transfer.way == Way::persistent)
-                    MPI_Start(request);
-                else if (sender_)
-                    MPI_Isend(batch.message(i), count, MPI_BYTE, peer_, tag_of(i), comm_of(i), request);
-                else
-                    MPI_Irecv(batch.message(i), count, MPI_BYTE, peer_, tag_of(i), comm_of(i), request);
-            }
+        if (transfer.apart && sender_) {
+            start(1 - transfer.held);
+            MPI_Wait(&transfer.requests[1 - transfer.held], MPI_STATUS_IGNORE);
+            hold();
+            start(transfer.held);
+        } else {
+            for (std::size_t lane = turns ? lanes : 1; lane-- > 0;)
+                for (std::size_t i = lane; i < batch.messages; i += turns ? lanes : 1) start(i);
+        }
         if (turns) say(sequence_);
         MPI_Waitall(static_cast<int>(batch.messages), transfer.requests.data(), transfer.statuses.data());
         if (sender_ && !transfer.keeps) BufferSet::clear(batch.kind, batch.memory, batch.span());

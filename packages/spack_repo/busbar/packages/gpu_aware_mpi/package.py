@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="5886f34d7d57207b6c6b25dcd5e340407d7e463afedc13bccab7ebd63894982e",
+        sha256="0ec103f04b60365cdbf2e2f65f51bbe5aed4a424bd095004e5455cd37ec34b69",
         expand=False,
     )
 
