@@ -61,7 +61,7 @@ def cases_of(report: Path) -> list[dict[str, Any]]:
     """Return the cases of ReFrame's report; empty if it is missing or truncated."""
     try:
         runs = json.loads(report.read_text(encoding="utf-8"))["runs"]
-    except (OSError, ValueError, LookupError, TypeError):
+    except (OSError, ValueError, LookupError, TypeError):  # `_broken` says why ReFrame ended
         return []
     return list(runs[-1]["testcases"]) if runs else []
 
@@ -249,7 +249,7 @@ def _run_once(
     ]
     if not cases:  # ReFrame writes its report at its end
         for path, _ in sorted(_left(plan) - earlier):
-            with suppress(OSError, ValueError):
+            with suppress(OSError, ValueError):  # it was killed while it wrote
                 found.append((None, Outcome.read(path)))
     if message := "" if interruption.name else _broken(plan, cases, lines, reframe.killed_by):
         found.append((None, Outcome.failed("reframe", plan.lane, f"{message} (see {log})")))

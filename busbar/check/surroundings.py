@@ -122,7 +122,7 @@ def _locked(descriptor: int, owner: str) -> bool:
     """Lock the file; if locks are not supported, return whether its owner has ended."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    except BlockingIOError:  # another run has it
         return False
     except OSError as error:
         if error.errno not in _NO_LOCKS:

@@ -80,7 +80,7 @@ def site_name(queue: str) -> str:
     """Return the scheduler's name of the queue if it is valid in a site, else ``node``."""
     try:
         return _IS_NAME.validate_python(queue.lower())
-    except ValidationError:
+    except ValidationError:  # Slurm permits characters that a name in site.yaml may not have
         return "node"
 
 

@@ -246,7 +246,7 @@ def _ends(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
 
 def _signal(status: int) -> str:
     """Return the name of the signal that a shell reports by its exit status."""
-    with suppress(ValueError):
+    with suppress(ValueError):  # the program's own status
         return f" ({signal.Signals(status - 128).name})"
     return ""
 

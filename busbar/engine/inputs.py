@@ -44,7 +44,7 @@ _CONTROL = bytes(set(range(32)) - set(b"\0\t\n\r\b\f\v\x1b\x07")) + b"\x7f"
 def _zstd() -> ModuleType | None:
     """Return the module of Python 3.14 that reads zstd, or the same one for older versions."""
     for name in ("compression.zstd", "backports.zstd"):
-        with suppress(ImportError):
+        with suppress(ImportError):  # zstd is then reported as a format that cannot be read
             return import_module(name)
     return None
 

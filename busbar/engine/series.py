@@ -100,6 +100,6 @@ def _links(site: Site, run: Run, reading: Reading) -> str:
         return ""
     try:
         path = within_node(site.node_type(run.partition), link_classes(site), source, target)
-    except BusbarError:
+    except BusbarError:  # the site does not state the links between its GPUs
         return ""
     return ", ".join(f"{hop.count} x {hop.link_class}" for hop in path.hops)

@@ -61,7 +61,7 @@ def _host_floor(site: Site, question: Question, limit: float) -> tuple[float, st
     buffers = question.buffers
     back = replace(question, src=question.dst, dst=question.src, buffers=buffers[::-1])
     for other in (question, back):
-        with contextlib.suppress(NoExpectation):
+        with contextlib.suppress(NoExpectation):  # the other direction may be known
             known = point_to_point(site, replace(other, lane=None)).low
             source = f"{_NEARLY_THE_SAME:g} of what is known of {other.buffers} buffers"
             return _NEARLY_THE_SAME * known, f"{source} and any release"

@@ -75,5 +75,5 @@ def _dates(moments: Iterator[tuple[int, ...]]) -> Iterator[datetime]:
     """Yield those with a month and a day; most logs have no year."""
     for moment in moments:
         if len(moment) == 5:
-            with suppress(ValueError):
+            with suppress(ValueError):  # not a date: numbers of another kind
                 yield datetime(2000, *moment)

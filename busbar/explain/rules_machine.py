@@ -50,7 +50,7 @@ def cpu_set(text: str) -> frozenset[int] | None:
             mask = int(text.replace(",", ""), 16)
             return frozenset(i for i in range(mask.bit_length()) if mask >> i & 1)
         return frozenset(parse_cpu_list(text))
-    except ValueError:
+    except ValueError:  # the log was cut inside the mask
         return None
 
 

@@ -56,7 +56,7 @@ class Selection:
         name, equals, value = text.partition("=")
         if equals and name:
             return cls(name=name, value=value)
-        with suppress(ValueError):
+        with suppress(ValueError):  # not a time: the id of a session
             first = moment(text)
             return cls(begun=first) if "T" in text else cls(first=first, last=first + DAY_S)
         return cls(source=text)

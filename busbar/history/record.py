@@ -169,7 +169,7 @@ def node_facts(directory: Path) -> dict[str, str]:
     for path in sorted(directory.glob(RECORDS)):
         try:
             text = read_text(path, errors="replace")
-        except OSError:
+        except OSError:  # left out, as the docstring says
             continue
         nodes.append(path.name.partition(".")[2])
         for line in text.splitlines():

@@ -45,6 +45,7 @@ def _records(lines: Iterable[str]) -> Iterator[tuple[Series, int, int, str, floa
     head: Any = {}
     meta: Any = {}
     for line in lines:
+        # A line that the job is still writing, or one of another program.
         with suppress(ValueError, KeyError, TypeError, AttributeError):
             row = numbers.load_json(line)
             head, meta = row.get("header", head), row.get("metadata", meta)

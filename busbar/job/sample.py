@@ -83,7 +83,7 @@ class Process:
 
 def cpus_of(text: str) -> tuple[int, ...]:
     """Return the CPUs of a list; none for another text."""
-    with suppress(ValueError):
+    with suppress(ValueError):  # of a kernel that writes it differently
         return parse_cpu_list(text)
     return ()
 

@@ -48,7 +48,7 @@ def _record(line: bytes) -> Mapping[str, Any] | None:
         return None
     try:
         record = numbers.load_json(line)
-    except ValueError:
+    except ValueError:  # a line of the program itself
         return None
     return record if isinstance(record, dict) else None
 

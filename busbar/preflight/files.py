@@ -108,7 +108,7 @@ class Directory:
                             raise refused("too-many-entries", self._where, **what)
             finally:
                 os.close(directory)
-        except OSError:
+        except OSError:  # not readable, so nothing in it can be loaded
             return []
         return sorted(names)
 

@@ -40,7 +40,7 @@ def read_rates(path: Path) -> dict[str, list[float]]:
     for line in text.splitlines():
         try:
             row = result_row(numbers.load_json(line))
-        except ValueError:
+        except ValueError:  # the last line of a sweep that was killed
             continue
         if row.a == row.b:
             continue  # a link inside the node, by an earlier version

@@ -106,7 +106,7 @@ def day(time: float) -> str:
     """Return the date of a time in seconds since 1970; ``unknown`` for one beyond the calendar."""
     try:
         return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d")
-    except (ValueError, OverflowError, OSError):
+    except (ValueError, OverflowError, OSError):  # an imported time beyond the calendar
         return "unknown"
 
 

@@ -149,7 +149,7 @@ def load(site: Site) -> Calibration | None:
     path = site.directory / CALIBRATION_FILE
     try:
         changed = path.stat().st_mtime_ns
-    except FileNotFoundError:
+    except FileNotFoundError:  # most sites have none
         return None
     found = _load(path, changed)
     if found.site != site.name:

@@ -23,7 +23,7 @@ def of_machine() -> str:
     """Return the operating system of this machine; empty if it has no os-release."""
     try:
         release = platform.freedesktop_os_release()
-    except OSError:
+    except OSError:  # no os-release
         return ""
     name = release.get("ID", "")
     version = release.get("VERSION_ID", "")

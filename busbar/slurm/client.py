@@ -104,7 +104,7 @@ class Slurm(Scheduler):
         """Return all nodes of the cluster with their hardware; none if Slurm does not answer."""
         try:
             return parse_hardware(answer("scontrol", "--oneliner", "show", "node"))
-        except ValueError:
+        except ValueError:  # no answer, or an error of scontrol instead of nodes
             return ()
 
     def default_queue(self) -> str:

@@ -48,7 +48,7 @@ def hostnames(nodes: str) -> tuple[str, ...]:
     """Return the nodes of a list from Slurm such as ``n[1-4],m7``; else the list itself."""
     try:
         return tuple(expand(nodes, "the nodes of a job"))
-    except BusbarError:
+    except BusbarError:  # shown as Slurm wrote it
         return (nodes,)
 
 

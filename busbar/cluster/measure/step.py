@@ -83,14 +83,14 @@ def parse_event(line: str) -> Event | None:
         return None
     try:
         value: Any = numbers.load_json(line)
-    except ValueError:
+    except ValueError:  # a message of MPI that begins with a brace
         return None
     if not isinstance(value, dict) or str(value.get("event")) not in _ADAPTERS:
         return None
     value = {"pass_number": value.get("pass"), **value}
     try:
         return _ADAPTERS[value["event"]].validate_python(value)
-    except ValidationError:
+    except ValidationError:  # not of our program, which writes all keys
         return None
 
 
@@ -175,18 +175,18 @@ class PairStep:
         """End the step; kill it if it does not end on its own or ``kill`` is true."""
         if not kill:
             self._order("quit")
-            with suppress(OSError):
+            with suppress(OSError):  # the step has ended, and nobody reads what is left
                 if self._process.stdin:
                     self._process.stdin.close()
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):  # it is killed below
                 self._process.wait(_QUIT_S)
         if self._process.poll() is None:
             if self._number is not None:
                 kill_step(self._number)
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):  # Slurm did not end it; srun may
                 self._process.wait(_KILL_S)
             self._process.terminate()
-            with suppress(subprocess.TimeoutExpired):
+            with suppress(subprocess.TimeoutExpired):  # srun hangs
                 self._process.wait(_KILL_S)
             self._process.kill()
             self._process.wait()
@@ -197,7 +197,7 @@ class PairStep:
             if self._process.stdin:
                 self._process.stdin.write(f"{line}\n")
                 self._process.stdin.flush()
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # the step has ended; its last lines say why
             self.ended = True
 
     def _next(self, deadline: float) -> Event | None:
@@ -205,7 +205,7 @@ class PairStep:
         while not self.ended:
             try:
                 line = self._lines.get(timeout=max(deadline - time.monotonic(), 0))
-            except queue.Empty:
+            except queue.Empty:  # the deadline
                 return None
             if line is None:
                 self.ended = True

@@ -264,6 +264,7 @@ def _open(pid: int, path: str, flags: int, kind: int) -> int:
 
 def _content(pid: int, path: str, old: int | None = None) -> tuple[int, bytes]:
     """Return when a file was written, and what it holds if it is newer than ``old``."""
+    # The process has ended, or has not written the file.
     with suppress(OSError), os.fdopen(_open(pid, path, os.O_RDONLY, stat.S_IFREG), "rb") as file:
         written = os.fstat(file.fileno()).st_mtime_ns
         return written, b"" if old in (None, written) else file.read(_MOST_BYTES)

@@ -21,7 +21,7 @@ def read_document(file: str, text: str) -> JobOutput | None:
     """
     try:
         document = numbers.load_json(text)
-    except ValueError:
+    except ValueError:  # not JSON: the reader of lines takes it
         return None
     if not isinstance(document, dict) or "communicators" not in document:
         return None
