@@ -15,12 +15,7 @@ from busbar.expect import COLLECTIVES
 from busbar.verdict import Verdict
 
 State = Literal["met", "not met", "not measured"]
-_STATES: dict[Verdict, State] = {
-    Verdict.PASS: "met",
-    Verdict.UNJUDGED: "not measured",
-    Verdict.NOT_RUN: "not measured",
-    Verdict.UNKNOWN: "not measured",
-}
+_NOT_MEASURED = (Verdict.UNJUDGED, Verdict.NOT_RUN, Verdict.UNKNOWN)
 _BY_FIGURES = (Verdict.PASS, Verdict.UNJUDGED, Verdict.DEGRADED)
 """Verdicts on valid readings, which the figures of a clause can override."""
 
@@ -104,7 +99,8 @@ def judge_row(clause: Clause, row: Result) -> ClauseResult:
     if row.value is None or not texts or row.verdict not in _BY_FIGURES:
         if row.verdict is not Verdict.UNJUDGED:
             result = replace(result, promised=row.high if latency else row.low)
-        state = _STATES.get(row.verdict, "not met")
+        state: State = "not measured" if row.verdict in _NOT_MEASURED else "not met"
+        state = "met" if row.verdict is Verdict.PASS else state
         why = row.message or f"{row.verdict}: {row.pair or row.check}"
         return replace(result, state=state, why="" if state == "met" else why)
     known = {text: Figure.parse(text).among(row) for text in texts}

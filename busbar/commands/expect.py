@@ -25,7 +25,7 @@ from busbar.expect.show import (
     single,
 )
 from busbar.expect.split import split
-from busbar.parse.tables import refused
+from busbar.parse.tables import beside, refused
 from busbar.site.load import find, link_classes, read
 from busbar.site.model import Site
 from busbar.site.tuning import lanes, profiles, refuse_unknown
@@ -96,21 +96,13 @@ def _refuse_uplinks(site: Site, args: argparse.Namespace) -> None:
         raise BusbarError(what, where=place, hint=hint)
 
 
-_ONLY_FOR = {
-    **dict.fromkeys(("src", "dst", "buffers", "engine"), "two GPUs"),
-    "ranks": "several ranks",
-    **dict.fromkeys(("algo", "protocol", "harness", "split_mask"), "collectives"),
-}
-"""The benchmarks that an option applies to; other options apply to all."""
-
-
 def _refuse_inapplicable(args: argparse.Namespace) -> None:
     if args.bench in POINT_BENCHES:
         applies = {"two GPUs"}
     else:
         applies = {"several ranks"} | ({"collectives"} if args.bench in COLLECTIVES else set())
     names = {"src": "from", "dst": "to", "split_mask": "split-mask"}
-    for key, kind in _ONLY_FOR.items():
+    for key, kind in beside(__file__)["only-for"].items():
         if getattr(args, key) is not None and kind not in applies:
             option = f"--{names.get(key, key)}"
             raise refused(__file__, "not-for-it", option, bench=args.bench, kind=kind)

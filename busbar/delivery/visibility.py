@@ -11,7 +11,7 @@ import os
 from itertools import takewhile
 from typing import TYPE_CHECKING
 
-from busbar.errors import BusbarError
+from busbar.parse.tables import refused
 
 if TYPE_CHECKING:
     from busbar.site.model import Site
@@ -34,12 +34,8 @@ def refuse_hidden_gpus(site: Site) -> None:
         for name in _READ[gpus.vendor]:
             value = os.environ.get(name)
             if value is not None and _shown(value, gpus.count) < gpus.count:
-                raise BusbarError(
-                    f"{name}={value} hides GPUs from the checks, which use all {gpus.count} of"
-                    f" site {site.name}",
-                    where="the environment",
-                    hint=f"unset {name}; if others use the GPUs that it hides, wait for them",
-                )
+                words = {"name": name, "value": value, "count": gpus.count, "site": site.name}
+                raise refused(__file__, "hidden", "the environment", **words)
 
 
 def without_visible_devices() -> dict[str, str]:

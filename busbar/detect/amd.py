@@ -122,14 +122,8 @@ def _facts(model: str, arch: str, count: int) -> dict[str, Any]:
 
 
 def _chip(facts: Mapping[str, Any]) -> _Chip | None:
-    return next(
-        (
-            chip
-            for chip in _CHIPS
-            if chip.arch == facts["arch"] and re.search(chip.model, facts["model"])
-        ),
-        None,
-    )
+    alike = (chip for chip in _CHIPS if chip.arch == facts["arch"])
+    return next((chip for chip in alike if re.search(chip.model, facts["model"])), None)
 
 
 def _host_link(devices: tuple[AmdGpu, ...]) -> dict[str, Any]:

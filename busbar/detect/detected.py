@@ -43,12 +43,8 @@ class NumaDomain(NamedTuple):
 
 def pair_links(counts: Mapping[tuple[int, int], int], link_class: str) -> dict[str, Any]:
     """Return the key ``links`` for GPUs with direct links: how many each pair has."""
-    return {
-        "pairs": [
-            {"between": list(pair), "class": link_class, "count": count}
-            for pair, count in sorted(counts.items())
-        ]
-    }
+    pairs = ((list(pair), count) for pair, count in sorted(counts.items()))
+    return {"pairs": [{"between": p, "class": link_class, "count": count} for p, count in pairs]}
 
 
 def connected(gpus: int, pairs: Iterable[tuple[int, int]]) -> bool:

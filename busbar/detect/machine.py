@@ -13,7 +13,7 @@ from busbar.detect.cluster import Cluster, DetectedScheduler, Group, cluster_of,
 from busbar.detect.compare import differences
 from busbar.detect.detected import NAME, Detected, DetectedGpus, remark
 from busbar.detect.gather import Outputs, Software, gather
-from busbar.detect.nics import PROVIDERS, nics
+from busbar.detect.nics import FABRICS, nics
 from busbar.detect.pcie import pcie
 from busbar.detect.reader import VENDOR_TOOLS, Reader, recorded
 from busbar.errors import BusbarError
@@ -21,7 +21,7 @@ from busbar.parse.cpulist import cpu_list
 from busbar.parse.machine import amd_smi, amd_text, hwloc, nvidia_smi, rocm_smi
 from busbar.site.delivery import Stack
 from busbar.site.load import family_names, link_classes_of, load, names, ships
-from busbar.site.model import Gpus, Nic, NodeType, Numa, PartitionFeature, Site
+from busbar.site.model import Gpus, Nic, NodeType, Numa, Site
 from busbar.site.plain import explained
 from busbar.site.yamlfile import dotted
 from busbar.slurm.hostlist import fold
@@ -29,23 +29,6 @@ from busbar.terminal import stderr
 
 __all__ = ["compose", "detect", "detect_cluster", "match", "recorded"]
 _LANES = ["ucx-1.14", "ucx-current"]
-_FABRIC_FAMILIES = {
-    ("nvlink4", "efa"): "efa",
-    ("nvlink4", "ib"): "infiniband",
-    ("nvlink4", "roce"): "roce",
-    ("nvlink4", "slingshot"): "slingshot-nvidia",
-    ("mi250x", "slingshot"): "slingshot",
-    ("mi300a", "slingshot"): "slingshot-mi300a",
-    ("mi300x", "ib"): "infiniband-amd",
-}
-"""By family of the GPUs and network; others have the family of the GPUs."""
-_FEATURES: dict[str, PartitionFeature] = {
-    "ib": "ib",
-    "roce": "roce",
-    "efa": "efa",
-    "slingshot": "cxi",
-}
-"""The feature of a partition by the kind of its ports."""
 
 
 @dataclass(frozen=True)
@@ -152,8 +135,8 @@ def _of_slurm(reader: Reader, group: Group) -> dict[str, Any]:
 def _features(machine: _Machine) -> dict[str, list[str]]:
     """Return the features that the network gives to a partition."""
     kinds = [str(nic["class"]).split("-")[0] for nic in machine.facts.get("nics", ())]
-    features = dict.fromkeys(_FEATURES[kind] for kind in kinds if kind in _FEATURES)
-    return {"features": list(features)} if features else {}
+    features = [each for kind in kinds if (each := FABRICS.get(kind, {}).get("feature"))]
+    return {"features": list(dict.fromkeys(features))} if features else {}
 
 
 def _machine(outputs: Outputs) -> _Machine:
@@ -292,7 +275,7 @@ def _site(machine: _Machine, *others: _Machine) -> dict[str, Any]:
     if ports := node.get("nics", ()):
         rails = sum(port.get("count", 1) for port in ports)
         kind = str(ports[0]["class"]).split("-")[0]
-        site["fabric"] = {"provider": PROVIDERS[kind], "rails": rails}
+        site["fabric"] = {"provider": FABRICS[kind]["provider"], "rails": rails}
     return site
 
 
@@ -302,12 +285,9 @@ def _family(node: dict[str, Any], gpus: DetectedGpus | None) -> str:
         return "generic"
     kinds = {str(nic["class"]).split("-")[0] for nic in node.get("nics", ())}
     kinds |= {"efa"} if node.get("instance_type") else set()
-    by_fabric = {_FABRIC_FAMILIES.get((gpus.family, kind)) for kind in kinds} - {None}
-    families = family_names()
-    for name in (*sorted(name for name in by_fabric if name), gpus.family):
-        if name in families:
-            return name
-    return "generic"
+    known = [FABRICS.get(kind, {}).get("families", {}) for kind in kinds]
+    likely = sorted(each[gpus.family] for each in known if gpus.family in each)
+    return next((name for name in (*likely, gpus.family) if name in family_names()), "generic")
 
 
 def _cores(

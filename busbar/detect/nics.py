@@ -16,18 +16,12 @@ from busbar.detect.reader import Reader
 from busbar.parse import numbers
 from busbar.parse.machine.nvidia_smi import Topology
 from busbar.parse.machine.ports import parse_fi_info, parse_ibstat, parse_rate
+from busbar.parse.tables import beside
 from busbar.site.family import LinkClass
 
-PROVIDERS = {"efa": "efa", "slingshot": "cxi", "ib": "verbs", "roce": "verbs", "eth": "tcp"}
-"""The provider of a fabric by the kind of its ports."""
+FABRICS: Mapping[str, Mapping[str, Any]] = beside(__file__)
+"""What is known of a fabric by the kind of its ports."""
 _KINDS = {"efa": "efa", "cxi": "slingshot"}
-_NAMES = {
-    "ib": "InfiniBand",
-    "roce": "Ethernet",
-    "efa": "EFA",
-    "slingshot": "Slingshot",
-    "eth": "Ethernet without RDMA",
-}
 _MBIT = 1000
 _SLINGSHOT_GBIT = 200
 _HALVED = "GB10"
@@ -43,7 +37,7 @@ class _NetworkPort:
 
     device: str
     kind: str
-    """A key of `PROVIDERS`."""
+    """A key of `FABRICS`."""
     gbit_per_s: int
 
     @property
@@ -140,9 +134,10 @@ def _rails(ports: list[_NetworkPort], far: set[str], reader: Reader) -> list[_Ne
     for port in ports:
         totals[port.kind] += port.gbit_per_s
     main = max(totals, key=lambda kind: (totals[kind], kind == "ib"))
+    wanted = FABRICS[main]["name"]
     fastest = max(port.gbit_per_s for port in ports if port.kind == main)
     reasons = {
-        port: f"{_NAMES[port.kind]}, while most of the bandwidth is {_NAMES[main]}"
+        port: f"{FABRICS[port.kind]['name']}, while most of the bandwidth is {wanted}"
         if port.kind != main
         else f"{port.gbit_per_s} Gb/s, while others have {fastest}"
         if port.gbit_per_s < fastest

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,19 +18,13 @@ from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES
 from busbar.parse import nccl_log, numbers
 from busbar.parse.events import Copy, Event, Flag, Placed, Rank, Start
+from busbar.parse.tables import beside
 from busbar.site.load import find, link_classes, load, names, ships
 from busbar.site.model import NodeType, Site
 
-_ALGORITHMS = {"RING": "ring", "TREE": "tree", "NVLS": "nvls", "NVLS_TREE": "nvls"}
+_TABLES = beside(__file__)
+_OPERATIONS: Mapping[str, str] = _TABLES["operations"]
 _VISIBLE = ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")
-NCCL_NAMES = {
-    "AllReduce": "all_reduce",
-    "AllGather": "all_gather",
-    "ReduceScatter": "reduce_scatter",
-    "Broadcast": "broadcast",
-    "Reduce": "reduce",
-    "AllToAll": "alltoall",
-}
 
 
 def ranks_of(facts: JobOutput) -> int | None:
@@ -88,9 +83,9 @@ def named_operation(facts: JobOutput) -> tuple[str, Evidence | None] | None:
     for command, evidence in facts.commands:
         if command.program:
             return command.bench, evidence
-    ran = Counter(v for v in facts.values("nccl.algorithm", "operation") if v in NCCL_NAMES)
+    ran = Counter(v for v in facts.values("nccl.algorithm", "operation") if v in _OPERATIONS)
     if len(ran) == 1:
-        return NCCL_NAMES[next(iter(ran))], facts.seen("nccl.algorithm")[0].evidence
+        return _OPERATIONS[next(iter(ran))], facts.seen("nccl.algorithm")[0].evidence
     tool = tool_of(facts.tool)
     operation = tool.operation(facts) if tool and tool.operation else None
     return (operation, None) if operation else None
@@ -191,8 +186,8 @@ def algorithms_of(output: JobOutput) -> dict[tuple[str, int], str]:
     found: dict[tuple[str, int], set[str]] = {}
     for message in output.seen("nccl.algorithm"):
         name = nccl_log.algorithm_name(message["algorithm"])
-        key = (NCCL_NAMES.get(message["operation"], ""), numbers.count(message["nbytes"]))
-        found.setdefault(key, set()).add(_ALGORITHMS.get(name, ""))
+        key = (_OPERATIONS.get(message["operation"], ""), numbers.count(message["nbytes"]))
+        found.setdefault(key, set()).add(_TABLES["algorithms"].get(name, ""))
     return {
         key: names.pop() for key, names in found.items() if len(names) == 1 and "" not in names
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from busbar.check.causes import UNEXPLAINED
@@ -14,6 +14,7 @@ from busbar.cluster.nodes.record import NodeRecord
 from busbar.cluster.sweep.accusation import accused_text
 from busbar.engine.results import Outcome, Result
 from busbar.engine.verdicts import shortfall
+from busbar.parse.tables import beside
 from busbar.report.failures import Failure
 from busbar.report.fleet import Fleet
 from busbar.report.news import News
@@ -23,12 +24,7 @@ from busbar.words import counted, names_text
 
 _LONGEST_REASON = 160
 _FAST = "nothing is slower than expected"
-_OF_NODES = {
-    Verdict.FAILED: "{} moved wrong data",
-    Verdict.DEGRADED: "{} is slow",
-    Verdict.UNKNOWN: "{} is undecided",
-    Verdict.NOT_RUN: "{} was not measured",
-}
+_OF_NODES: Mapping[str, str] = beside(__file__)
 
 
 @dataclass(frozen=True)

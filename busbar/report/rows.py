@@ -4,39 +4,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from busbar.check.names import short_name
 from busbar.engine.results import Outcome, Result
 from busbar.engine.verdicts import common_end
+from busbar.parse.tables import beside
 from busbar.plain import Column, Part
 from busbar.report.scale import drawable
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
 from busbar.words import grouped
 
-COLUMNS = (
-    Column("check"),
-    Column("reading", rank=3),
-    Column("size", right=True, rank=1),
-    Column("measured", right=True),
-    Column("band", right=True, rank=2),
-    Column("limit", right=True, rank=5),
-    Column("share", right=True, rank=4),
-    Column("where", rank=6),
-    Column("partition", rank=7),
-    Column("verdict"),
-)
+_TABLES = beside(__file__)
+COLUMNS = tuple(Column(**each) for each in _TABLES["columns"])
 _PAIR = re.compile(r"(?P<source>[0-9]{1,4})->(?P<target>[0-9]{1,4})")
 _MOST_ENDS = 64
-_COPIES = {
-    "one_core": "host memory, one core",
-    "all_cores": "host memory, all cores",
-    "to_gpu": "host memory to GPU {}",
-    "from_gpu": "GPU {} to host memory",
-    "local": "copies within GPU {}",
-}
-"""What the program ``memory`` measures, with the GPU."""
+_COPIES: Mapping[str, str] = _TABLES["copies"]
 _ENDS = {"D": "GPU", "H": "rank"}
 MEMORY = {"D": "GPU memory", "H": "host memory"}
 _LONGEST_UNIT = len("GB/s")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
@@ -18,19 +18,14 @@ from busbar.errors import value_error
 from busbar.gate.findings import GateDocument
 from busbar.gate.site import GateAction
 from busbar.history.model import Event, NightSeries, iso
+from busbar.parse.tables import beside
 from busbar.site.gate import NodeAction, NodeSource
 from busbar.slurm.hostlist import hostnames
 from busbar.units import seconds
 from busbar.verdict import Verdict
 from busbar.words import grouped
 
-_ACTIONS: dict[GateAction, NodeAction] = {
-    "note": "retest",
-    "drain": "drain",
-    "reset_gpu": "reset",
-    "reboot": "reboot",
-    "service": "ticket",
-}
+_ACTIONS: Mapping[GateAction, NodeAction] = beside(__file__)
 _MOST_TEXT = 300
 _RECENT_S = 14 * 86400
 """Changes of the history count for so long."""

@@ -3,22 +3,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from busbar.parse.port_counters import Direction
+from busbar.parse.tables import beside
 from busbar.words import grouped, names_text
 
 Kind = Literal["node", "nic", "port", "link", "uplink"]
 Fault = Literal["slow", "loss", "flap", "errors"]
 
-WORDS: dict[Fault, str] = {
-    "slow": "slow",
-    "loss": "losing packets",
-    "flap": "down at times",
-    "errors": "damaging packets",
-}
+WORDS: Mapping[Fault, str] = beside(__file__)
 """What a thing with a fault is."""
 
 

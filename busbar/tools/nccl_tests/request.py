@@ -3,36 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from busbar.engine.launch import powers
 from busbar.expect.topology import domain_nodes
+from busbar.parse.tables import beside
 from busbar.site.model import Site
 from busbar.units import GIB, MIB, option_bytes
 
-_NETWORKS = {
-    "verbs": ("NET/IB",),
-    **dict.fromkeys(("efa", "cxi"), ("NET/AWS Libfabric", "NET/Libfabric")),
-}
+_TABLES = beside(__file__)
 LOG_FILES = "nccl.*.log"
-# Into files: on standard output log lines cut result rows in two.
-LOGGED = {
-    "NCCL_DEBUG": "INFO",
-    "NCCL_DEBUG_SUBSYS": "INIT,ENV,GRAPH,NET,P2P,SHM,TUNING",
-    "NCCL_DEBUG_FILE": "nccl.%h.%p.log",
-}
+LOGGED: Mapping[str, str] = _TABLES["logged"]
 
 
 def ways(site: Site, *, nodes: int, partition: str) -> tuple[str, ...]:
     """How NCCL's log names the ways that data should take."""
     if nodes <= domain_nodes(site.node_type(partition)) or site.fabric is None:
         return ("P2P", "NVLS")
-    networks = _NETWORKS.get(site.fabric.provider, ("NET/",))
-    known = site.fabric.provider in _NETWORKS
-    if known and any(nic.gpudirect for nic in site.node_type(partition).nics):
-        networks = tuple(f"{name}/GDRDMA" for name in networks)
-    return ("P2P", "NVLS", *networks)
+    networks = _TABLES["networks"].get(site.fabric.provider)
+    if networks and any(nic.gpudirect for nic in site.node_type(partition).nics):
+        networks = [f"{name}/GDRDMA" for name in networks]
+    return ("P2P", "NVLS", *(networks or ["NET/"]))
 
 
 class XcclSizes(NamedTuple):

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from busbar.engine.bands import between_two, no_bands, not_staged, pair, question_of, site_of
@@ -13,14 +13,9 @@ from busbar.expect import NoExpectation
 from busbar.expect.bounds import factor
 from busbar.expect.expectation import Expectation
 from busbar.expect.point import multi_pair
+from busbar.parse.tables import beside
 
-OSU_COLLECTIVES = {
-    "osu_allreduce": "all_reduce",
-    "osu_allgather": "all_gather",
-    "osu_alltoall": "alltoall",
-    "osu_bcast": "broadcast",
-    "osu_reduce_scatter": "reduce_scatter",
-}
+OSU_COLLECTIVES: Mapping[str, str] = beside(__file__)
 _PARTS = ("osu_allgather", "osu_alltoall")
 """OSU prints the size of one rank's part for these, and the whole for the others."""
 
