@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+
+from busbar.program import call
 
 _PACKAGE = Path(__file__).resolve().parent
 _INSTALLED = _PACKAGE / "shipped"  # exists only in wheels, see setup.py
@@ -53,19 +54,15 @@ def full_version() -> str:
 def _number() -> str:
     try:
         return version("busbar-hpc")
-    except PackageNotFoundError:
+    except PackageNotFoundError:  # run from a directory of sources
         return "not installed"
 
 
 def commit() -> str:
     """Return the commit from git or, without a repository, from the build."""
     if CHECKOUT and (CHECKOUT / ".git").exists():
-        describe = ["git", "describe", "--always", "--abbrev=7", "--exclude=*", "--dirty=+dirty"]
-        try:
-            return subprocess.check_output(
-                describe, cwd=CHECKOUT, text=True, stderr=subprocess.DEVNULL
-            ).strip()
-        except (OSError, subprocess.CalledProcessError):
-            return "commit unknown"  # no git, or another user's repository
+        options = ("--always", "--abbrev=7", "--exclude=*", "--dirty=+dirty")
+        described = call(["git", "-C", CHECKOUT, "describe", *options]).stdout.strip()
+        return described or "commit unknown"  # no git, or another user's repository
     recorded = _PACKAGE / "commit.txt"
     return recorded.read_text().strip() if recorded.exists() else "commit unknown"

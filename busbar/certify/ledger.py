@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -144,12 +144,8 @@ class Ledger:
     ) -> None:
         """Add an event between runs."""
         begun = datetime.now(UTC).isoformat(timespec="seconds")
-        self._add(
-            self._next(kind),
-            CertifyRun(
-                kind=kind, nodes=tuple(nodes), missing=tuple(missing), begun=begun, said=said
-            ),
-        )
+        event = CertifyRun(kind=kind, nodes=tuple(nodes), begun=begun, said=said)
+        self._add(self._next(kind), replace(event, missing=tuple(missing)))
 
     def run(
         self,
@@ -164,18 +160,9 @@ class Ledger:
         ended = action(directory)
         if ended.late or ended.status < 0 or ended.status > _SIGNALLED:
             return None
-        return self._add(
-            directory,
-            CertifyRun(
-                kind=kind,
-                work=work,
-                nodes=tuple(nodes),
-                begun=begun,
-                seconds=ended.seconds,
-                status=ended.status,
-                said=ended.said,
-            ),
-        )
+        started = CertifyRun(kind=kind, work=work, nodes=tuple(nodes), begun=begun)
+        done = replace(started, seconds=ended.seconds, status=ended.status, said=ended.said)
+        return self._add(directory, done)
 
     def _next(self, kind: str) -> Path:
         directory = self.directory / f"{len(self.kept) + 1:04}-{kind}"

@@ -94,10 +94,8 @@ def _problems(directory: Path, record: records.AcceptanceRecord) -> Iterator[str
     wrong = [name for name, digest in listed.items() if now.get(name) != digest]
     yield from (f"{name}: {'has changed' if name in now else 'is missing'}" for name in wrong)
     lock = directory / records.LOCK
-    more = [
-        *(now.keys() - listed.keys()),
-        *([records.LOCK] if lock.exists() and lock.stat().st_size else []),
-    ]
+    locked = [records.LOCK] if lock.exists() and lock.stat().st_size else []
+    more = [*(now.keys() - listed.keys()), *locked]
     yield from (f"{name}: not listed in the record" for name in more)
     if wrong or more:
         return
@@ -196,7 +194,7 @@ def _signed(directory: Path, signers: Path | None) -> tuple[list[str], list[str]
         try:
             _refuse_other_form(path)
             signed.append(_signer(path, text, signers))
-        except FileNotFoundError:
+        except FileNotFoundError:  # reported as unchecked, with an exit status of its own
             return [], [], "signature not checked: ssh-keygen was not found"
         except (OSError, ValueError) as error:
             wrong.append(f"{path.name}: {getattr(error, 'strerror', None) or error}")

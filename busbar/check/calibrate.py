@@ -287,10 +287,5 @@ def _versions(documents: Mapping[str, CheckDocument]) -> dict[str, str]:
 
 def below_model(lines: Iterable[CalibratedSeries]) -> list[CalibratedSeries]:
     """Return the series with a median more than 5 % worse than the model."""
-    return [
-        line
-        for line in lines
-        if line.model is not None
-        and _quality(line.series, line.model, 1.0) < 1 - _NARROWEST
-        and not line.refused
-    ]
+    known = ((line, line.model) for line in lines if line.model is not None and not line.refused)
+    return [line for line, model in known if _quality(line.series, model, 1.0) < 1 - _NARROWEST]

@@ -166,14 +166,11 @@ def skips(matches: Sequence[Match]) -> Iterator[str]:
 
 def _unmet(conditions: Sequence[str], features: Collection[str]) -> tuple[str, ...]:
     """Return the unmet conditions of the alternative with the fewest."""
-    unmet = [
-        [
-            word
-            for word in entry.split()
-            if word[0] in "+-" and (word[0] == "+") != (word[1:] in features)
-        ]
-        for entry in conditions
-    ]
+
+    def is_unmet(word: str) -> bool:
+        return word[0] in "+-" and (word[0] == "+") != (word[1:] in features)
+
+    unmet = [list(filter(is_unmet, entry.split())) for entry in conditions]
     words = min(unmet, key=len, default=[])
     if {"+cuda", "+rocm"} <= {word for entry in unmet for word in entry}:
         words = ["+gpu" if word in ("+cuda", "+rocm") else word for word in words]

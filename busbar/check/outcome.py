@@ -86,11 +86,9 @@ def _not_run(case: dict[str, Any], directory: Path) -> str:
     if phase.startswith("compile"):
         return no_space(message + _build_errors(case, directory))
     words = not_run(message) if phase.startswith(("setup", "run")) else ""
-    return (
-        f"{words}; see access of partition {case['partition']} in site.yaml"
-        if (words.startswith("Slurm refused"))
-        else words
-    )
+    if not words.startswith("Slurm refused"):
+        return words
+    return f"{words}; see access of partition {case['partition']} in site.yaml"
 
 
 def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:

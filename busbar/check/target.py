@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from busbar.check.places import NodeSweep
 from busbar.engine.results import Outcome, Result
@@ -82,13 +82,6 @@ def untested(target: Target, lane: str) -> list[Outcome]:
     left = target.untested
     if not (target.sweep and left and (target.named or len(left) == len(target.nodes))):
         return []
-    rows = [
-        Result(
-            "nodes",
-            Verdict.NOT_RUN,
-            where=node.name,
-            message=f"{node.described}: Slurm cannot start a job on it",
-        )
-        for node in left
-    ]
+    row, why = Result("nodes", Verdict.NOT_RUN), "Slurm cannot start a job on it"
+    rows = (replace(row, where=n.name, message=f"{n.described}: {why}") for n in left)
     return [Outcome("nodes", lane, tuple(rows))]

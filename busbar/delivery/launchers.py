@@ -14,10 +14,5 @@ class FluxRun(JobLauncher):
 
     def command(self, job: Job) -> list[str]:
         """Return the command: all resources of each node belong to the ranks."""
-        return [
-            "flux",
-            "run",
-            f"--nodes={max(1, job.num_tasks // (job.num_tasks_per_node or job.num_tasks))}",
-            f"--ntasks={job.num_tasks}",
-            "--exclusive",
-        ]
+        nodes = max(1, job.num_tasks // (job.num_tasks_per_node or job.num_tasks))
+        return ["flux", "run", f"--nodes={nodes}", f"--ntasks={job.num_tasks}", "--exclusive"]

@@ -90,12 +90,7 @@ def configuration(directory: Path, choice: Choice | None = None) -> dict[str, An
 
 def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
     refuse_unsafe(directory.resolve(), "--site")
-    site = sites.load(str(directory))
-    if choice.declared:
-        site = _listed(site)
-    else:
-        _refuse_unusable(site)
-        refuse_hidden_gpus(site)
+    site = _usable(sites.load(str(directory)), choice)
     image = None
     if choice.image and not choice.declared:
         image = inspect(choice.image, site, choice.inject)
@@ -122,15 +117,16 @@ def _configuration(directory: Path, choice: Choice) -> dict[str, Any]:
     return config
 
 
-def _listed(site: Site) -> Site:
-    """Return a site whose checks can be listed on a machine without its scheduler."""
-    return site.model_copy(update={"scheduler": "local"}) if unusable(site.scheduler) else site
-
-
-def _refuse_unusable(site: Site) -> None:
-    if reason := unusable(site.scheduler):
+def _usable(site: Site, choice: Choice) -> Site:
+    """Refuse a site whose jobs cannot run here; to list its checks, no scheduler is needed."""
+    reason = unusable(site.scheduler)
+    if choice.declared:
+        return site.model_copy(update={"scheduler": "local"}) if reason else site
+    if reason:
         words = {"scheduler": site.scheduler, "reason": reason}
         raise refused(__file__, "no-scheduler", site.file, **words)
+    refuse_hidden_gpus(site)
+    return site
 
 
 def site_configuration(

@@ -162,7 +162,7 @@ def _time_us(judged: Judged) -> float:
 
 def _of_node(busy: Busy, evidence: Evidence, facts: JobOutput, run: Run) -> Iterator[Load]:
     through_host = run.memory != "device" or "H" in run.buffers
-    lost = _lost(busy)
+    lost = _lost_to_others(busy) + busy.steal  # to others and to the hypervisor
     together = max(1 - lost, 0.0)
     memory = _memory_share(busy, busy.node_others) if through_host else 1.0
     in_the_mean = lost >= _TUNED["lost"] or memory < 1
@@ -264,12 +264,8 @@ def _is_throttled(gpu: BusyGpu) -> bool:
     return 0 < gpu.mhz < _TUNED["slow-clock"] * gpu.max_mhz
 
 
-def _lost(busy: Busy) -> float:
-    """Return how many ranks wait, on average, for others and for the hypervisor."""
-    return _lost_to_others(busy) + busy.steal
-
-
 def _lost_to_others(busy: Busy) -> float:
+    """Return how many ranks wait, on average, for others."""
     waiting = busy.waiting if busy.waiting is not None else busy.job_pressure
     if waiting is None:
         # The kernel does not count. CPUs that are not full let everyone run.
@@ -305,7 +301,7 @@ def _not_recorded(facts: JobOutput) -> Iterator[Load]:
     try:
         for rank, _ in facts.events_of(Rank):
             sets[rank.host].append(frozenset(parse_cpu_list(rank.cpus)))
-    except ValueError:
+    except ValueError:  # a list of CPUs that cannot be read shows no room for each rank
         return
     crowded = any(
         sum(each <= cpus for each in of_host) > len(cpus)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import re2
 
@@ -40,9 +41,10 @@ class Collector:
         self.tables = Tables(self.runs)
         self._patterns = table
         self._line_prefixes = Prefixes()
+        self._recent = Recent()
         self._readers: dict[Role, Callable[[int, bytes], None]] = {
             Role.VERSION: self._version,
-            Role.SHELL: self._shell,
+            Role.SHELL: partial(read_shell, self.runs, self._recent),
             Role.PROCESS: self._process,
             Role.ENDPOINT: self._endpoint,
             Role.RULE: self._rule,
@@ -57,7 +59,6 @@ class Collector:
         self._transports: dict[bytes, str] = {}
         """Names by what follows `via` in a line."""
         self._hosts: set[bytes] = set()
-        self._recent = Recent()
         self._boxes = Boxes(self._recent, self._line_prefixes)
 
     def finish(self) -> list[JobOutput]:
@@ -338,6 +339,3 @@ class Collector:
             occurrence.count += 1
         elif len(endpoints) < MOST_HOSTS:
             endpoints[endpoint] = Occurrence({}, self.runs.evidence(number, line))
-
-    def _shell(self, number: int, line: bytes) -> None:
-        read_shell(self.runs, self._recent, number, line)

@@ -221,8 +221,7 @@ class JobOutput:
         """Add a GPU and its process."""
         if len(self.devices) < MOST_HOSTS:
             self.devices[device.host, device.pid * 1024 + device.device] = device
-            self.hosts.setdefault(device.host)
-            self.processes.add((device.host, device.pid))
+            self.note_process(device.host, device.pid)
 
     def has_enough(self, kind: str) -> bool:
         """Whether no more messages of a kind are kept."""
@@ -239,10 +238,15 @@ class JobOutput:
         return len(occurrences) >= MOST_VALUES
 
     def note_message(
-        self, kind: str, evidence: Evidence, fields: Mapping[str, str] | None = None
+        self, kind: str, evidence: Evidence, fields: Mapping[str, str], count: int = 1
     ) -> None:
         """Count a message; only the first line with the same fields is kept."""
-        self._add_message(kind, Occurrence(fields or {}, evidence))
+        occurrences = self.messages.setdefault(kind, {})
+        key = tuple(fields.items())
+        if mine := occurrences.get(key):
+            mine.count += count
+        elif len(occurrences) < MOST_VALUES:
+            occurrences[key] = Occurrence(fields, evidence, count)
 
     def note_setting(self, name: str, value: str, evidence: Evidence) -> None:
         """Add a variable that the run had; each distinct value is kept once, in order."""
@@ -305,8 +309,8 @@ class JobOutput:
     def merge_context(self, other: JobOutput) -> None:
         """Merge a file that is not a run: a debug file, the scheduler's output."""
         for kind, occurrences in other.messages.items():
-            for occurrence in occurrences.values():
-                self._add_message(kind, occurrence)
+            for each in occurrences.values():
+                self.note_message(kind, each.evidence, each.fields, each.count)
         for name, values in other.environment.items():
             for value, evidence in values.items():
                 self.note_setting(name, value, evidence)
@@ -325,11 +329,3 @@ class JobOutput:
             known = self.endpoints.setdefault(endpoint, Occurrence({}, occurrence.evidence, 0))
             known.count += occurrence.count
         self.files += [name for name in other.files if name not in self.files]
-
-    def _add_message(self, kind: str, new: Occurrence) -> None:
-        occurrences = self.messages.setdefault(kind, {})
-        key = tuple(new.fields.items())
-        if mine := occurrences.get(key):
-            mine.count += new.count
-        elif len(occurrences) < MOST_VALUES:
-            occurrences[key] = Occurrence(new.fields, new.evidence, new.count)

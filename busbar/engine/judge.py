@@ -243,16 +243,10 @@ def _results(
     tool = tool_of(launch.bench)
     tested = tool.correctness(launch, shown) if tool and "data" in names else ()
     correct = replace(row, metric="correctness")
-    results += [
-        replace(
-            correct,
-            verdict=Verdict.FAILED if each.message else Verdict.PASS,
-            pair=each.operation,
-            buffers=each.buffers,
-            message=each.message,
-        )
-        for each in tested
-    ]
+    for one in tested:
+        verdict = Verdict.FAILED if one.message else Verdict.PASS
+        of_one = replace(correct, pair=one.operation, buffers=one.buffers, message=one.message)
+        results.append(replace(of_one, verdict=verdict))
     if launch.bands:
         for dip in judgement.dips:
             busy = accounts_for(judgement.loads, dip.share, dip.alone_us)

@@ -20,12 +20,8 @@ def only_below_band(outcome: Outcome) -> bool:
     Wrong data, missing readings and wrong transports are not a matter of chance.
     """
     wrong = [result for result in outcome.results if result.verdict.is_problem]
-    return bool(wrong) and all(
-        result.verdict in (Verdict.DEGRADED, Verdict.UNKNOWN)
-        and result.value is not None
-        and result.low is not None
-        for result in wrong
-    )
+    slow = (Verdict.DEGRADED, Verdict.UNKNOWN)
+    return bool(wrong) and all(r.verdict in slow and None not in (r.value, r.low) for r in wrong)
 
 
 def disagree(outcome: Outcome) -> bool:

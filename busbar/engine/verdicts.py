@@ -53,11 +53,8 @@ class Judged:
     def is_beyond(self) -> bool:
         """Whether the reading is better than its band and within the limit."""
         band = self.expectation
-        return (
-            self.verdict is Verdict.PASS
-            and band is not None
-            and band.is_exceeded(self.reading.value)
-        )
+        passed = self.verdict is Verdict.PASS
+        return passed and band is not None and band.is_exceeded(self.reading.value)
 
     @property
     def share(self) -> float:

@@ -62,11 +62,6 @@ class CurvePicture:
     worst: Verdict
 
 
-def line_of(row: Result) -> tuple[str, str]:
-    """Return what tells lines of one picture apart: where, and between what."""
-    return (row.where, row.pair)
-
-
 def curve(title: str, results: Sequence[Result]) -> CurvePicture | None:
     """Return the picture of readings of one unit; None if they have fewer than two sizes."""
     rows = [row for row in results if drawable(row.value) and 0 < (row.bytes or 0) < 2**70]
@@ -75,7 +70,8 @@ def curve(title: str, results: Sequence[Result]) -> CurvePicture | None:
         return None
     x = LogScale(sizes[0], sizes[-1], LEFT + 8, RIGHT - 8)
     y = values_scale(_values(rows), BOTTOM, TOP)
-    lines = grouped((line_of(row), row) for row in sorted(rows, key=lambda row: row.bytes or 0))
+    ordered = sorted(rows, key=lambda row: row.bytes or 0)
+    lines = grouped(((row.where, row.pair), row) for row in ordered)
     many = len(lines) > _MOST_LINES
     bad = sorted((row for row in rows if row.verdict.is_problem), key=quality)
     marked = bad[:_MOST_MARKS] if many else rows

@@ -109,8 +109,5 @@ def _leaf(name: str, names: Sequence[str], states: Mapping[str, NodeState]) -> L
         state = states.get(each, NodeState(Verdict.NOT_RUN))
         nodes.append(FleetNode(each, state.verdict, "; ".join(state.reasons)))
     counts = Counter(node.verdict for node in nodes)
-    return Leaf(
-        name,
-        tuple(nodes),
-        ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common()),
-    )
+    summary = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    return Leaf(name, tuple(nodes), summary)

@@ -117,7 +117,7 @@ def page_of(
         others=tuple(others),
         differs=tuple(_differs(before, run)) if before else (),
         notes=tuple(_notes(run.outcomes, name)),
-        unmeasured=(*_unmeasured(run, name), *_not_swept(sweep)),
+        unmeasured=tuple(_unmeasured(run, name, sweep)),
         readings=len(readings),
         unjudged=sum(row.verdict is Verdict.UNJUDGED for row in readings),
     )
@@ -136,7 +136,7 @@ def _notes(outcomes: Iterable[Outcome], name: Namer) -> Iterator[tuple[str, tupl
         yield text, tuple(dict.fromkeys(checks))
 
 
-def _unmeasured(run: Snapshot, name: Namer) -> Iterator[tuple[str, str]]:
+def _unmeasured(run: Snapshot, name: Namer, sweep: Fleet | None) -> Iterator[tuple[str, str]]:
     """Yield what was not measured and why: never assumed to be good."""
     if run.interrupted:
         yield "the rest of the run", f"interrupted by {run.interrupted}"
@@ -149,6 +149,9 @@ def _unmeasured(run: Snapshot, name: Namer) -> Iterator[tuple[str, str]]:
         if not measured and outcome.verdict is not Verdict.NOT_RUN:
             reasons = dict.fromkeys(row.message for row in outcome.results if row.message)
             yield name(outcome), "; ".join(reasons) or "no reading"
+    if sweep:
+        yield from ((each, "not measured by the sweep") for each in sweep.unmeasured)
+        yield from (("the sweep", note) for note in sweep.notes)
 
 
 def _differs(before: Snapshot, run: Snapshot) -> Iterator[str]:
@@ -156,12 +159,6 @@ def _differs(before: Snapshot, run: Snapshot) -> Iterator[str]:
     for name, text in run.versions.items():
         if name != "nodes" and old.get(name, text) != text:
             yield f"{name} {old[name]} -> {text}"
-
-
-def _not_swept(sweep: Fleet | None) -> Iterator[tuple[str, str]]:
-    if sweep:
-        yield from ((name, "not measured by the sweep") for name in sweep.unmeasured)
-        yield from (("the sweep", note) for note in sweep.notes)
 
 
 def render(page: Page) -> str:

@@ -12,6 +12,8 @@ from busbar.units import format_bytes
 
 _LEAST_SPAN = 1.6
 """Highest over lowest value of an axis: noise of one percent must not fill a picture."""
+_ROOM = 50
+"""The least distance between the labels of two sizes."""
 _MANTISSAS = (1.0, 2.0, 5.0)
 _FINE = (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 6.0, 8.0)
 
@@ -79,17 +81,14 @@ def _round_values(scale: LogScale, mantissas: tuple[float, ...]) -> Iterable[flo
 def size_ticks(sizes: Iterable[int], scale: LogScale, most: int = 5) -> list[Tick]:
     """Return ticks at powers of two, an equal number of doublings apart, at most ``most``."""
     known = sorted(set(sizes))
-    if len(known) <= most and all(_far_enough(scale, a, b) for a, b in pairwise(known)):
+    apart = (abs(scale.at(b) - scale.at(a)) for a, b in pairwise(known))
+    if len(known) <= most and min(apart, default=_ROOM) >= _ROOM:
         return [Tick(scale.at(size), format_bytes(size)) for size in known]
     first, last = math.ceil(math.log2(known[0])), math.floor(math.log2(known[-1]))
     # Sizes that are all some doublings apart have their ticks at sizes.
-    apart = math.gcd(*(size.bit_length() - 1 - first for size in known)) or 1
-    step = apart * max(1, math.ceil((last - first + 1) / (most * apart)))
+    doublings = math.gcd(*(size.bit_length() - 1 - first for size in known)) or 1
+    step = doublings * max(1, math.ceil((last - first + 1) / (most * doublings)))
     return [Tick(scale.at(2**n), format_bytes(2**n)) for n in range(first, last + 1, step)]
-
-
-def _far_enough(scale: LogScale, one: int, other: int) -> bool:
-    return abs(scale.at(other) - scale.at(one)) >= 50
 
 
 def number(value: float | None, digits: int = 4) -> str:

@@ -357,12 +357,7 @@ def _matrices(results: Iterable[Result]) -> Iterator[tuple[str, MatrixPicture]]:
         # The size with the worst verdict, of these the largest.
         sizes = grouped((row.bytes or 0, row) for row in rows)
         size = max(sizes, key=lambda n: (worst(r.verdict for r in sizes[n]).severity, n))
-        words = (
-            metric,
-            buffers,
-            format_bytes(size) if size else "",
-            f"on {where}" if where else "",
-        )
-        found_matrix = matrix(" ".join(filter(None, words)), sizes[size])
-        if found_matrix:
-            yield f"{metric} {buffers}", found_matrix
+        place = f"on {where}" if where else ""
+        words = (metric, buffers, format_bytes(size) if size else "", place)
+        if drawn := matrix(" ".join(filter(None, words)), sizes[size]):
+            yield f"{metric} {buffers}", drawn

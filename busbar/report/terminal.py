@@ -149,10 +149,8 @@ def _reasons(results: Iterable[Result]) -> Iterator[tuple[Verdict, str]]:
         for (verdict, message), count in shown:
             yield verdict, message + (f" ({count} times)" if count > 1 else "")
         if left := len(counts) - len(shown):
-            yield (
-                worst(row.verdict for row in rows),
-                f"and {left} more of this size, see the report",
-            )
+            rest = f"and {left} more of this size, see the report"
+            yield worst(row.verdict for row in rows), rest
 
 
 def _print_causes(

@@ -25,7 +25,7 @@ def explained(model: type[BaseModel], error: Any) -> tuple[str, str]:
     location = [step for step in error["loc"] if step != "[key]"]
     match error["type"]:
         case "extra_forbidden":
-            return "unknown key", _spelling(location[-1], keys_of(model, location[:-1]))
+            return "unknown key", suggestion(str(location[-1]), keys_of(model, location[:-1]))
         case "missing":
             return _missing(location)
         case "value_error":
@@ -72,7 +72,7 @@ def _number(key: str, text: str) -> str:
     """Return the number that a text means in the unit of a key, such as 24 for hours: 1d."""
     if key in ("hours", "seconds") and (time := duration(text.lower())):
         return f"{time / SECONDS[key[0]]:g}"
-    with suppress(ValueError):
+    with suppress(ValueError):  # not a size: there is nothing to suggest
         return str(parse_bytes(text) // MIB) if key.endswith("_mib") else ""
     return ""
 
@@ -108,10 +108,6 @@ def _missing(location: Sequence[int | str]) -> tuple[str, str]:
     if location and isinstance(location[-1], int):
         return f"has no entry {location[-1] + 1}", "add it"
     return "missing key", "add it"
-
-
-def _spelling(word: object, known: Sequence[str]) -> str:
-    return suggestion(word if isinstance(word, str) else "", known)
 
 
 def _short(value: object) -> str:

@@ -127,10 +127,8 @@ def _cancel_if_blocked(
         if nodes and again:
             self.cancel(job)
             why = ", ".join(node.described for node in nodes)
-            job._exception = JobBlockedError(
-                f"job cancelled because it was blocked due to reason: ReqNodeNotAvail, {why}",
-                jobid,
-            )
+            what = "job cancelled because it was blocked due to reason: ReqNodeNotAvail"
+            job._exception = JobBlockedError(f"{what}, {why}", jobid)
 
 
 def _unavailable(jobs: Iterable[str]) -> dict[str, list[Node]]:

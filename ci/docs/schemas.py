@@ -130,7 +130,6 @@ class _Schema(GenerateJsonSchema):
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         found: dict[str, Any] = super().dataclass_schema(schema)
         kind, own = schema["cls"], found.pop("properties")
-        _learn(kind)
         found["description"] = kind.__doc__
         found["properties"] = properties = {}
         found["required"] = required = []
@@ -148,13 +147,10 @@ class _Schema(GenerateJsonSchema):
                 required += [] if rule.omit else [rule.key]
         return found
 
-    def model_schema(self, schema: Any) -> dict[str, Any]:
-        _learn(schema["cls"])
-        return super().model_schema(schema)
-
-    def enum_schema(self, schema: Any) -> dict[str, Any]:
-        _learn(schema["cls"])
-        return super().enum_schema(schema)
+    def generate_inner(self, schema: Any) -> dict[str, Any]:
+        if "cls" in schema:
+            _learn(schema["cls"])
+        return super().generate_inner(schema)
 
     def _field(self, kind: type, rule: JsonKey, own: Mapping[str, Any]) -> dict[str, Any]:
         """Return the schema of one key."""

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,9 +13,9 @@ from busbar.data import CHECKS
 from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
 from busbar.delivery.environments import environments
-from busbar.errors import BusbarError
 from busbar.expect.topology import raw_rate
 from busbar.parse.tables import refused
+from busbar.program import call
 from busbar.site import Site, link_classes
 from busbar.site.model import Nic, NodeType, Partition
 from busbar.slurm.steps import srun
@@ -152,21 +151,10 @@ def _compiled(environment: Environment, directory: Path) -> Path:
             *(shlex.quote(str(_SOURCE)), "-o", shlex.quote(str(program)), *environment.ldflags),
         ]
     )
-    try:
-        done = subprocess.run(
-            ["bash", "-c", f"{exports}exec {command}"],
-            capture_output=True,
-            text=True,
-            errors="backslashreplace",
-            check=False,
-            timeout=_COMPILE_S,
-        )
-    except subprocess.TimeoutExpired as error:
-        what = f"compiling takes over {_COMPILE_S} s"
-        hint = "see that this host is not busy, and that its disk answers"
-        raise BusbarError(what, where=str(_SOURCE), hint=hint) from error
+    done = call(["bash", "-c", f"{exports}exec {command}"], _COMPILE_S)
     if done.returncode:
-        lines = [line for line in done.stderr.splitlines() if "error" in line] or ["no message"]
+        said = done.stderr.splitlines()
+        lines = [line for line in said if "error" in line] or said[-1:] or ["no message"]
         words = {"compiler": environment.compiler, "environment": environment.name}
         raise refused(__file__, "not-compiled", _SOURCE, line=lines[0][:300], **words)
     return program

@@ -228,25 +228,18 @@ class Rounds:
 
     def _spent(self, began: float) -> None:
         """Keep account of the time; there may be none left."""
-        spent = time.monotonic() - began
-        self.times = replace(
-            self.times, measured=self.times.measured + spent, rounds=self.times.rounds + 1
-        )
+        spent = self.times.measured + time.monotonic() - began
+        self.times = replace(self.times, measured=spent, rounds=self.times.rounds + 1)
         if self._out_of_time():
             self.stopped = self.stopped or "the time of the sweep is over"
 
     def _skip(self, rows: Iterable[PlannedPair]) -> None:
-        self._store.add(
-            MeasuredPair(
-                row.round,
-                row.a,
-                row.b,
-                None,
-                None,
-                PairState.DEAD if {row.a, row.b} & self.gone.keys() else PairState.SKIPPED,
-            )
-            for row in rows
-        )
+        def skipped(row: PlannedPair) -> MeasuredPair:
+            is_dead = {row.a, row.b} & self.gone.keys()
+            state = PairState.DEAD if is_dead else PairState.SKIPPED
+            return MeasuredPair(row.round, row.a, row.b, None, None, state)
+
+        self._store.add(map(skipped, rows))
 
     def _running(self) -> PairStep | None:
         """Return a step with all nodes that are left; None if there can be no more."""
