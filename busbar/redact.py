@@ -81,10 +81,10 @@ def redact(text: str) -> str:
 
 
 def _redact_variable(match: re.Match[str]) -> str:
-    name = match["name"] or match["named"] or match["cell"]
+    name = match["name"] or match["named"] or match["cell"] or match["word"]
     if _kind(name[:200])[0] is not _Kind.STRONG:
         return match[0]
-    before = match["before"] or match["first"] or match["front"]
+    before = match["before"] or match["first"] or match["front"] or match["option"]
     return f"{before}{REPLACEMENT}{match['after'] or ''}"
 
 
