@@ -99,6 +99,7 @@ def output_directory(path: Path, where: str) -> Path:
     refuse_foreign(path, where)
     with file_error("cannot be created", path, f"choose another {where}"):
         path.mkdir(parents=True, exist_ok=True)
+    refuse_foreign(path, where)  # another user may have made it first
     return path.resolve()
 
 
@@ -118,9 +119,8 @@ def refuse_foreign(directory: Path, where: str) -> None:
 
 
 def refuse_foreign_to_root(directory: Path, where: str) -> None:
-    """Like ``refuse_foreign``, but only for root: users share such directories on purpose."""
-    if _is_root():
-        refuse_foreign(directory, where)
+    """Like ``refuse_foreign`` for root; users share directories on purpose: only links matter."""
+    (refuse_foreign if _is_root() else refuse_links)(directory, where)
 
 
 def refuse_foreign_temporary() -> None:
@@ -211,9 +211,9 @@ def replace_file(path: Path, content: str | bytes, *, public: bool = False) -> N
     """Write a file atomically, without following a link of that name.
 
     ``public`` makes it world-readable regardless of the umask. Raises ``BusbarError`` for another
-    user's link in the path, and otherwise ``OSError``.
+    user's link in the path, for root also for their directory, and otherwise ``OSError``.
     """
-    refuse_links(path.parent, str(path))
+    refuse_foreign_to_root(path.parent, str(path))
     umask = os.umask(0o077)
     os.umask(umask)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

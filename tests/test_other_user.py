@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import tempfile
@@ -15,11 +16,14 @@ from pathlib import Path
 import pytest
 
 from busbar.boundary import refuse_foreign_temporary
+from busbar.check.surroundings import own
+from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
 from busbar.gate.memory import recall
 from busbar.gate.run import judge_commands
 from busbar.gate.site import CommandRule
 from busbar.verdict import Verdict
+from tests.every_field import filled
 from tests.files import written
 from tests.gate.node import SITE
 from tests.said import Command
@@ -115,16 +119,33 @@ def test_a_directory_that_another_user_can_rename_is_no_output(
     assert list(theirs.rglob("*")) == before
 
 
+def test_root_writes_no_report_into_a_directory_of_another_user(
+    theirs: Path, tmp_path: Path, busbar: Command
+) -> None:
+    """Its owner can replace it by a link between a look and a write."""
+    document = filled(CheckDocument, "x") | {"time": "2026-01-13"}
+    results = written(tmp_path / "results.json", json.dumps(document))
+    for words in (("--output", theirs / "new"), ("--prometheus", theirs / "busbar.prom")):
+        busbar.refuses(f"nobody owns {theirs}", "report", results, *words)
+    assert not list(theirs.iterdir())
+
+
+def test_a_hard_link_to_the_lock_blocks_no_run(tmp_path: Path) -> None:
+    """Anybody can make one if the kernel allows it (protected_hardlinks=0). It stays as it is."""
+    victim = written(tmp_path / "victim", "precious")
+    victim.chmod(0o640)
+    (tmp_path / ".lock").hardlink_to(victim)
+    with own(tmp_path), pytest.raises(BusbarError, match="another run uses"), own(tmp_path):
+        pass
+    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("precious", 0o640)
+
+
 def linked(lock: Path, victim: Path) -> None:
     os.chown(victim, OTHER, OTHER)
     lock.hardlink_to(victim)
 
 
-def of_root(lock: Path, victim: Path) -> None:
-    lock.hardlink_to(victim)
-
-
-@pytest.mark.parametrize("plant", [linked, of_root, lambda lock, _: fifo(lock)])
+@pytest.mark.parametrize("plant", [linked, lambda lock, _: fifo(lock)])
 def test_a_lock_that_another_user_made_is_not_written(
     plant: Callable[[Path, Path], None], tmp_path: Path, busbar: Command
 ) -> None:

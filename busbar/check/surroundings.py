@@ -102,9 +102,10 @@ def own(directory: Path) -> Iterator[None]:
     with file_error("cannot be written", path, "choose another --output"):
         descriptor = regular(str(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
         found = os.fstat(descriptor)
-        if found.st_nlink > 1 or found.st_uid not in (0, os.geteuid()):
+        if found.st_uid not in (0, os.geteuid()):
             raise OSError(0, "another user may have created it")
-        os.fchmod(descriptor, 0o600)  # any user who can read it could lock it and block every run
+        if found.st_nlink == 1:  # any user who can read it could lock it and block every run
+            os.fchmod(descriptor, 0o600)
     with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
         owner = file.read(_LOCK_CHARACTERS).strip()
         if not _locked(file.fileno(), owner):
@@ -133,6 +134,8 @@ def _locked(descriptor: int, owner: str) -> bool:
 
 
 def _replace(file: TextIO, text: str) -> None:
+    if os.fstat(file.fileno()).st_nlink > 1:  # a link of another user, maybe to another file
+        return
     file.seek(0)
     file.truncate()
     file.write(text)

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from busbar import site as sites
-from busbar.boundary import replace_file
+from busbar.boundary import refuse_foreign_to_root, replace_file
 from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.nodes.record import read_nodes
 from busbar.cluster.sweep.document import read_sweep
@@ -50,6 +50,7 @@ def report(args: argparse.Namespace) -> int:
     if not (args.output or args.prometheus or args.mail):
         raise BusbarError("nothing to do", hint="pass --output DIR, --prometheus FILE or --mail")
     if args.output:
+        refuse_foreign_to_root(args.output, "--output")
         with file_error("cannot be written", args.output, "choose another path"):
             args.output.mkdir(parents=True, exist_ok=True)
         for name, text in render_pages(page):

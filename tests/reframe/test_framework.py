@@ -56,7 +56,10 @@ def test_one_node_needs_no_mpi(tmp_path):
 
 @pytest.mark.parametrize(
     ("launcher", "start"),
-    [("srun", "srun --cpu-bind=none --mpi=pmix --kill-on-bad-exit=1 "), ("mpirun", "mpirun -np 2 --bind-to none ")],
+    [
+        ("srun", "srun --cpu-bind=none --mpi=pmix --kill-on-bad-exit=1 "),
+        ("mpirun", "mpirun -np 2 --bind-to none "),
+    ],
 )
 def test_two_nodes_meet_on_the_first(tmp_path, launcher, start):
     script = job(tmp_path, "framework_nodes", launcher)
