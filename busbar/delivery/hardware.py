@@ -40,7 +40,7 @@ def devices(node: NodeType) -> list[dict[str, Any]]:
 
 
 def processor(node: NodeType) -> dict[str, Any]:
-    """Return the ``processor`` of a partition, with what the site states and nothing else."""
+    """Return the ``processor`` of a partition: only the facts that the site states."""
     stated: dict[str, Any] = {
         "num_cpus": node.cores,
         "num_cpus_per_core": node.threads_per_core,

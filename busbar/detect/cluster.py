@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Describe the cluster of Slurm that this host is of: which partitions a site needs, and a node of
-each kind, which a short job describes.
+"""Describe the Slurm cluster of this host: the partitions that its site needs, and a node of each
+kind, which a short job describes.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ class SiteDifference:
 
     @property
     def marks_the_system(self) -> bool:
-        """Whether the machine is of another system, rather than a part of the same one."""
+        """Whether the machine belongs to another system, rather than to a part of the same one."""
         return self.key.startswith(_MARKS)
 
     def __str__(self) -> str:

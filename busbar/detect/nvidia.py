@@ -168,7 +168,7 @@ def _detected(
         links.pop("through_host", None)
     facts |= {"links": links} if links else {}
     if outputs.multicast is not None and links and "switched" in links:
-        # Whoever runs the machine may have to leave the switch alone, as where guests share it.
+        # The operator may be unable to enable it, for example if guests share the switch.
         facts["multicast"] = outputs.multicast and not outputs.nvls_off
         if outputs.multicast and outputs.nvls_off:
             remarks.append(remark("nvls-off"))

@@ -104,7 +104,7 @@ def not_placed(ranks: Sequence[int]) -> str:
 def other_ranks(launch: BenchLaunch, shown: LaunchOutput) -> str:
     """Return why the number of ranks differs from the request; empty if it does not.
 
-    Nothing that such a launch measured says anything of the requested one.
+    Readings of such a launch do not answer the request.
     """
     tool = tool_of(launch.bench)
     if tool and tool.lone and (alone := tool.lone(launch, shown)):
@@ -149,10 +149,10 @@ def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         expected = launch.gpus[place.node_rank]
         visible = [v for v in place.visible.split(",") if v]
         used = visible[place.node_rank % len(visible)] if visible else str(place.node_rank)
-        # A device that is named by UUID or partition says nothing of its index.
+        # The index of a device named by UUID or partition is unknown.
         if numbers.is_whole(used) and numbers.count(used) != expected:
             yield _FAILED, f"rank {place.rank} must use GPU {expected}, but it sees {used}"
-    # Versions before 2.12 print the bus alone, on which two GPUs may sit.
+    # Versions before 2.12 print only the bus, which two GPUs may share.
     named = [
         (d.host, d.bus if ":" in d.bus else f"{d.bus}, device {d.device}")
         for d in shown.facts.devices.values()

@@ -24,7 +24,7 @@ def site_of(run: Run) -> Site:
 
 
 def no_bands(run: Run, reading: Reading) -> list[Expectation]:
-    """Refuse the readings of a tool whose rates say nothing of links."""
+    """Refuse the readings of a tool whose rates do not depend on links."""
     where = f"site {run.site.name}" if run.site else ""
     raise NoExpectation(f"no band for {run.bench}", where=where)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Whether other programs on the nodes can explain readings below their band.
 
-Such a reading is ``unknown``: it neither passes nor speaks against the machine. The record of
+Such a reading is ``unknown``: it neither passes nor accuses the machine. The record of
 ``busy.awk`` has to account for it: each load has a floor, the share of the band's end that a
 reading keeps at worst. A reading below the product of the floors stays ``degraded``.
 
@@ -52,7 +52,7 @@ class Load:
 
     cause: LoadKind
     floor: float
-    """The lowest share of its band's end that a reading falls to by this alone."""
+    """The lowest share of its band's end that a reading keeps under this load only."""
     summary: str
     evidence: Evidence
     slows_limit: bool = False
@@ -60,9 +60,9 @@ class Load:
     starves: bool = False
     """Whether it can keep a run from ending in time."""
     wait_us: float = 0.0
-    """How much longer one operation can take by it, besides."""
+    """How much it can delay one operation, in addition."""
     pause_us: float = 0.0
-    """How much longer one measurement can take by it, besides."""
+    """How much it can delay one measurement, in addition."""
     most_waiting: float | None = None
     """The largest part of its time for which others can have kept a reading that knows its own
     waiting from the CPUs; None if the load is not one of CPUs."""

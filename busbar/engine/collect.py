@@ -25,10 +25,9 @@ from busbar.parse.wrapped import wrapping
 
 # ---- The steps in one file: each launch of a program is read apart from all others
 # A benchmark and another program (a training, a script of the site) share a log one after the
-# other or line by line. A line is of the program that it shows itself: by the row of a table, the
-# process id that the table lists, the words of a runtime that no benchmark has, a command line, or
-# by what a collector writes before it. A line that shows nothing is of the same program as the
-# line before.
+# other or line by line. A line shows its program by the row of a table, a process id that the
+# table lists, the words of a runtime that no benchmark has, a command line, or the prefix of a log
+# collector. A line that shows none of these belongs to the program of the line before.
 MOST_STEPS = 64
 LONGEST_NAME = 60
 """Bytes of a command by which a step is called."""
@@ -77,7 +76,7 @@ class _Stream:
             return
         owners.learn(text)
         if not owners.benchmark and self._other is None and has_words(text):
-            # What was read is of another program than a benchmark that may follow.
+            # The lines so far belong to another program; a benchmark may follow.
             self._own, self._other = None, self._own
         parts = list(self._parts(text))
         for step in dict.fromkeys(part for part, _ in parts):
@@ -90,7 +89,7 @@ class _Stream:
     def _parts(self, text: bytes) -> Iterator[tuple[_Step, bytes]]:
         """Yield the pieces of a block with their steps."""
         last = ("own" if self._last is self._own else "other") if self._last.first else ""
-        # What precedes the first mark of a file is of the program that shows itself by it.
+        # The lines before the first mark belong to the program that the mark shows.
         begin, step = 0, self._last if last else None
         for at, kind in self._owners.marks(text, last):
             new = self._step(kind, text[at : at + LONGEST_NAME].split(b"\n", 1)[0])
@@ -188,7 +187,7 @@ def _read(source: Source, more: Sequence[Pattern]) -> list[JobOutput]:
 
 
 def joined(outputs: Iterable[JobOutput]) -> list[JobOutput]:
-    """Return the runs in the outputs of files; what is of no run is context of them."""
+    """Return the runs in the outputs of files; everything else is their context."""
     runs: list[JobOutput] = []
     context: list[JobOutput] = []
     for facts in outputs:
@@ -205,10 +204,10 @@ def joined(outputs: Iterable[JobOutput]) -> list[JobOutput]:
 
 
 def add_context(runs: Sequence[JobOutput], context: Iterable[JobOutput]) -> None:
-    """Merge what is of no run into the runs that it belongs to.
+    """Merge the context into the runs that it belongs to.
 
-    What names processes is of their runs, what precedes the first run of a file is of that run,
-    and all else is of every run.
+    Context that names processes belongs to their runs, context before the first run of a file to
+    that run, and all other context to every run.
     """
     for facts in context:
         own = [run for run in runs if run.processes & facts.processes]
@@ -262,7 +261,7 @@ _BEGINS = re.compile(r"^\$ \S")
 
 
 def split(lines: Sequence[str]) -> list[list[str]]:
-    """The output of each launch: what follows its traced command line, up to the next."""
+    """The output of each launch: from its traced command line up to the next one."""
     parts: list[list[str]] = []
     for line in lines:
         if _BEGINS.match(line):

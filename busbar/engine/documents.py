@@ -56,7 +56,7 @@ def _is_bounded(data: bytes) -> bool:
 
 
 def lines_of(data: bytes, file: str) -> bytes | None:
-    """Return the lines of a document; None if it is of no known kind."""
+    """Return the lines of a document; None for an unknown kind."""
     document = load(data)
     for key, read in _READERS.items():
         if isinstance(document, dict) and key in document:

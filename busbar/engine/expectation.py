@@ -2,8 +2,8 @@
 """The limit and band of a reading, from what is known of its run.
 
 This is the only place that chooses an expectation. What is not known of a run matches any band,
-and the band that speaks best for the reading counts: nothing is accused by a band of another
-partition, lane or environment.
+and the most lenient band counts: a band of another partition, lane or environment accuses
+nothing.
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def gpu_models(facts: JobOutput) -> set[str]:
 def nccl_versions(facts: JobOutput) -> dict[str, Evidence]:
     """Return the versions of NCCL or RCCL that ran, by its log and by the tool.
 
-    PyTorch names the version that it was built with, which is not among them.
+    PyTorch names the version that it was built with; that version is not included.
     """
     found = {each["version"]: each.evidence for each in facts.seen("nccl.version")}
     for each in facts.seen("tests.nccl"):
@@ -129,9 +129,9 @@ def recognise_site(facts: JobOutput, nodes: int | None) -> Site | None:
         node = site.node_type()
         if ships(site):
             alike.add(_speed(site, across=across))
-        # A cloud's instance is known by its name alone: others have the same GPUs.
+        # Only the name identifies a cloud's instance: others have the same GPUs.
         known = bool(instances) or site.proof != "none" or not ships(site)
-        # One GPU a node says nothing of the network between them.
+        # One GPU per node does not identify the network between nodes.
         whole = node.gpus is not None and most == node.gpus.count > across
         if instances or (not node.instance_type and (known or whole)):
             fitting.append(site)

@@ -173,7 +173,7 @@ class JobOutput:
     reports: dict[str, Evidence] = field(default_factory=dict)
     """Descriptions of the machine in the input, by tool."""
     contradictions: list[tuple[str, Evidence]] = field(default_factory=list)
-    """Lines whose own numbers or words contradict each other, with what is wrong."""
+    """Lines whose numbers or words contradict each other, with the reason."""
     incomplete: Evidence | None = None
     """The line at which the input was cut."""
     complaint: Evidence | None = None
@@ -228,7 +228,7 @@ class JobOutput:
         return len(self.messages.get(kind, ())) >= MOST_VALUES
 
     def counts(self, kind: str, fields: Mapping[str, str]) -> bool:
-        """Count a message like one that is kept already; False if none is and it has to be."""
+        """Count a message if an equal one is kept; return False if it must be kept itself."""
         occurrences = self.messages.get(kind)
         if occurrences is None:
             return False

@@ -14,8 +14,8 @@ from busbar.parse.events import RankPlace
 from busbar.parse.launch import parse_exit_status
 
 NONCE = "BUSBAR_NONCE"
-"""The variable that gives a job its nonce: our programs repeat it, so their output is of the job
-that a check started."""
+"""The variable with the nonce of a job. Our programs repeat it, which proves that their output is
+from the job that a check started."""
 Operation = tuple[str, int | None, int | None]
 """The name of an operation, and from and to which rank or GPU if it has a pair."""
 
@@ -47,7 +47,7 @@ class BenchLaunch:
     log: str = ""
     """The library whose log shows the transport: ``ucx`` or ``nccl``; may be empty."""
     logs: str = "*"
-    """The names of the log files that are this launch's, of those that the job leaves."""
+    """The names of this launch's log files among those that the job leaves."""
     validated: bool = False
     """Whether the benchmark must check the data that it received."""
     placed: bool = True
@@ -57,7 +57,7 @@ class BenchLaunch:
     share_gpus: bool = False
     """Whether ranks share a GPU because the node has only one."""
     mixed: bool = False
-    """Whether its readings are of several kinds of buffers, which they name."""
+    """Whether its readings use several kinds of buffers, which they name."""
     end: bool = False
     """Whether the tool ends its output with a line that says so."""
     nonce: str = ""
@@ -103,7 +103,7 @@ class LaunchOutput:
 
     @property
     def until_exit(self) -> Sequence[str]:
-        """The lines before the exit status; nothing that follows it is of the program."""
+        """The lines before the exit status: the program prints nothing after it."""
         exits = (at for at, line in enumerate(self.text) if parse_exit_status(line) is not None)
         return self.text[: next(exits, len(self.text))]
 

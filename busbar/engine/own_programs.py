@@ -30,7 +30,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, reading: Reading, *, named: bool) -> Wanted:
-        """Return what a reading is of; ``named`` is whether requests name kind and buffers."""
+        """Return what a reading measures; ``named``: whether requests name kind and buffers."""
         kind, buffers = (reading.kind, reading.buffers) if named else ("", "")
         operation = reading.operation.removesuffix(_DETOUR)
         return cls(kind, operation, reading.source, reading.target, buffers, reading.nbytes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""All patterns, and the texts by which the lines are found that a parser reads; help texts."""
+"""All patterns, the texts that select the lines for the parsers, and help texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from busbar.parse.triggers import Triggers, literal
 
 
 class Role(Enum):
-    """Lines that another function reads than a pattern's."""
+    """Lines that a function reads instead of a pattern."""
 
     INFO = auto()
     WARNING = auto()
@@ -129,7 +129,7 @@ class Boxes:
     def messages(
         self, number: int, triggers: Triggers[Pattern | Role]
     ) -> Iterator[tuple[int, bytes, Message]]:
-        """Yield the messages of paragraphs after a rule that none of their lines has alone.
+        """Yield the messages that span several lines of a paragraph after a rule.
 
         Each comes with the number of its first line and with its paragraph as one line.
         """

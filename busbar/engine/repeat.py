@@ -80,7 +80,7 @@ def unconfirmed(outcome: Outcome) -> Outcome:
 
 
 def _keyed(results: Iterable[Result]) -> dict[tuple[object, ...], Result]:
-    """What each reading is of; where a tool repeats one, also which of them it is."""
+    """Return the results by what they measure, and by their order if a tool repeats one."""
     seen: Counter[tuple[object, ...]] = Counter()
     found: dict[tuple[object, ...], Result] = {}
     for each in results:

@@ -144,7 +144,7 @@ class Outcome:
         found = combined(result.verdict for result in self.results)
         measured = [row for row in self.results if row.value is not None]
         compared = any(row.verdict is not Verdict.UNJUDGED for row in measured)
-        # That its data is right says nothing of the rates that a check measured.
+        # Correct data does not judge the rates that a check measured.
         return Verdict.UNJUDGED if found is Verdict.PASS and measured and not compared else found
 
     def sentence(self) -> str:

@@ -54,7 +54,7 @@ class Run:
     def algorithm(self, operation: str, nbytes: int) -> str | None:
         """Return the algorithm that ran; None if the log does not show it or the user chose it.
 
-        What the user forces says nothing of what the library would reach.
+        A forced algorithm does not show what the library would reach.
         """
         if "NCCL_ALGO" in (self.environment or {}):
             return None

@@ -36,7 +36,7 @@ class Tables:
         self._readers = [kind(runs) for kind in reader_types()]
         self._last_start: events.Start | None = None
         self.repeats = False
-        """Whether the last line is of a kind that the run has enough of."""
+        """Whether the run already has enough lines of the kind of the last one."""
 
     @property
     def _facts(self) -> JobOutput:
@@ -72,8 +72,7 @@ class Tables:
         return any(reader.row(number, line, key) for reader in self._readers)
 
     def piece(self, number: int, text: bytes, key: bytes) -> None:
-        """Take what precedes a log line on the same line: a part of a row, or nothing of
-        ours."""
+        """Take the text before a log line on the same line, which may be part of a row."""
         if not self._runs.plain_rows:
             self.line(number, text, key)
 

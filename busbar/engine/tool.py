@@ -174,7 +174,7 @@ class Tool:
     buffers: Callable[[JobOutput], str] | None = None
     """The kinds of memory of an output that does not name them: ``H D``."""
     pairs: tuple[str, ...] = ()
-    """Those whose readings are of two GPUs, which are joined by different links."""
+    """Benchmarks that measure two GPUs; different pairs may have different links."""
     between_two: bool = False
     """Whether two ranks are shown as the pair of their GPUs."""
     started: str = ""
@@ -269,7 +269,7 @@ def pair_of(launch: BenchLaunch) -> str:
 
 
 def joins_pair(bench: str) -> bool:
-    """Return whether a reading of a benchmark is of two GPUs."""
+    """Return whether a benchmark measures two GPUs."""
     tool = tool_of(bench)
     return tool is not None and bench in tool.pairs
 

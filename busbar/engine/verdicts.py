@@ -120,7 +120,7 @@ def verdict_on(expectation: Expectation, value: float) -> Verdict:
 
 
 def judge_reading(reading: Reading, expect: Expect) -> Judged:
-    """Judge one reading by its expectation, or by the limit alone if no band is known."""
+    """Judge one reading by its expectation, or only by the limit if no band is known."""
     try:
         expectation = expect(reading)
     except BusbarError as missing:

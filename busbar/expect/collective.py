@@ -231,7 +231,7 @@ def _ways(setting: _Setting) -> list[Way]:
 
 
 def _of_model(setting: _Setting) -> list[Candidate]:
-    """Return what the model says; it is of any harness, and of the best protocol."""
+    """Return the values of the model, for any harness and the best protocol."""
     question, fabric = setting.question, setting.site.fabric
     known = question.nbytes is None or question.nbytes <= _MOST_BYTES
     if question.protocol not in (None, "simple") or not known:
@@ -263,7 +263,7 @@ def _of_model(setting: _Setting) -> list[Candidate]:
 def _best(gpus: Gpus, candidates: list[Candidate]) -> Candidate:
     """Return a band measured on such GPUs, else of what the library chose, else the fastest.
 
-    A band of one algorithm on other GPUs says nothing of which algorithm ran here. NCCL takes NVLS
+    A band of one algorithm on other GPUs does not show which algorithm ran here. NCCL takes NVLS
     instead of plain trees where it can.
     """
     measured = [each for each in candidates if each.band]

@@ -113,7 +113,7 @@ def widest_path(graph: Graph, start: str, end: str, hop_share: float = 1) -> Pat
 
 
 def _shortest(graph: Graph, start: str, end: str, width: float) -> Path | None:
-    """Return the path of the fewest links that are as wide; None without one."""
+    """Return the path with the fewest links of at least ``width``; None without one."""
     found: dict[str, tuple[Hop, ...]] = {start: ()}
     queue = [start]
     for name in queue:

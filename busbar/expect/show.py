@@ -82,7 +82,7 @@ class Answer:
     """How far the band is proven."""
     counts: FitCounts = field(default=FitCounts(), metadata=written(inline=True))
     outside_known_range: bool = False
-    """Whether no run of this class was measured, so that its band alone proves no fault."""
+    """Whether no run of this class was measured: its band does not prove a fault."""
     reason: str = field(default="", metadata=written(omit=True))
     """The reason for a missing band."""
 

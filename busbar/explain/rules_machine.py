@@ -23,7 +23,7 @@ from busbar.verdict import Verdict
 
 _LONGEST_SET = 4096
 _MOST_RANKS = 1024
-"""Ranks that one repeated line can stand for."""
+"""Ranks that one repeated line can represent."""
 _DAEMON = re.compile(r"\[(?P<host>[^\[\]:\s]+):\d+\]")
 # Open MPI 5: package[0][core:0-3]; Open MPI 4: socket 0[core 3[hwt 0-1]].
 _CORES = re.compile(r"\bcore[: ](?P<cpus>[\d,-]+)")

@@ -21,7 +21,7 @@ from busbar.document import in_json, written
 from busbar.history.statistic import Array
 
 _EXACT = 20
-"""Up to so many readings of both groups, U is counted; beyond, it is as good as normal."""
+"""Up to this number of readings, the distribution of U is counted; above, it is nearly normal."""
 _MOST = 400
 _NORMAL = 1.959964
 _TAIL = 0.025
@@ -329,7 +329,7 @@ class Event:
 
     @property
     def drift(self) -> bool:
-        """Whether it is of drifts: they and steps are different events."""
+        """Whether it consists of drifts, which are events of their own."""
         return all(change.weekly is not None for change in self.changes)
 
     @property

@@ -103,7 +103,7 @@ class Owners:
         return not self.benchmark and found.search(text) is None
 
     def marks(self, text: bytes, last: str) -> Iterator[Mark]:
-        """Yield the lines of a block that are of another program than the one before.
+        """Yield the lines of a block at which the program changes.
 
         ``last`` is ``own`` or ``other``; empty before the first line of a file.
         """

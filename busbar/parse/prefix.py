@@ -87,7 +87,7 @@ class Prefixes:
             lambda parts: len(set(parts)) == 1, zip(*forms, strict=False)
         )
         common = [parts[0] for parts in columns]
-        # Of comments the sign is common, too; it is no prefix.
+        # Comments also share their sign, which is not a prefix.
         while common and common[-1] in (_VARIABLE["blank"], re.escape(b"#")):
             common.pop()
         if common and re.search(rb"[A-Za-z|:>)\]]", b"".join(set(common) - _PARTS)):

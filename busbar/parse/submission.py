@@ -20,7 +20,7 @@ _NAMES = {"sbatch": "Slurm", "scontrol": "Slurm", "squeue": "Slurm", "sacct": "S
 def not_run(message: str) -> str:
     """Return why the job of a message of ReFrame did not run, in the words of the scheduler.
 
-    Return an empty string if the message says nothing of that.
+    Return an empty string if the message has no such reason.
     """
     if command := _COMMAND.search(message):
         name = _NAMES.get(command["tool"], command["tool"])

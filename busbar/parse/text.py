@@ -34,7 +34,7 @@ class Source:
     first: int = 1
     """The number of its first line in the file of that name."""
     is_optional: bool = False
-    """Whether it is left out if it is no text: a file that nobody named."""
+    """Whether to skip it if it is not text: the user did not name this file."""
 
     @classmethod
     def from_path(cls, path: Path) -> Source:

@@ -115,7 +115,7 @@ class _Json(_Wrapped):
             return plain["text"]
         record = _record(line)
         text = record.get(self._key) if record else None
-        if isinstance(text, list):  # journald writes bytes that are no text as numbers
+        if isinstance(text, list):  # journald writes bytes that are not text as numbers
             text = "".join(chr(each) for each in text if isinstance(each, int) and 0 < each < 256)
         if not isinstance(text, str):
             return line

@@ -148,7 +148,7 @@ def _summary(rows: Sequence[Result], sizes: Sequence[int], lines: int) -> str:
 
 
 _LENGTH = 100
-"""Of a bar, in percent of its picture, which is as wide as its column."""
+"""Length of a bar, in percent of its picture, which fills its column."""
 _MIDDLE = 8
 _ROOM = 1.06
 _MOST_DOTS = 64

@@ -60,7 +60,7 @@ class Failure:
 
 
 def failures(run: Snapshot, name: Namer, *, scheduled: bool) -> list[Failure]:
-    """Return all that speaks against the machine or the measurement, the worst first.
+    """Return all faults of the machine or the measurement, the worst first.
 
     ``scheduled`` says whether nodes can be chosen.
     """

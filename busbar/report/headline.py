@@ -120,7 +120,7 @@ def of_reading(row: Result | None, outcome: Outcome, check: str) -> str:
 
 
 def _of_records(records: Sequence[NodeRecord]) -> str:
-    """Return which nodes earlier looks found not healthy, with what speaks against the first."""
+    """Return the nodes that earlier looks found unhealthy, with the evidence against the first."""
     if not records:
         return ""
     first = min(records, key=lambda each: each.state != "faulty")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What has changed in the history, in words: since when, how much, with what else."""
+"""What has changed in the history, in words: since when, by how much, and what changed with it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class News:
     """``since 2026-05-01``."""
     drift: bool
     recent: bool
-    """Whether it is of the last week."""
+    """Whether it happened in the last week."""
     title: str
     worse: bool
     shared: str

@@ -54,7 +54,7 @@ class Page:
     differs: tuple[str, ...]
     """What it ran with that the run before did not."""
     notes: tuple[tuple[str, tuple[str, ...]], ...]
-    """Each fact with the checks that it is of."""
+    """Each fact with its checks."""
     unmeasured: tuple[tuple[str, str], ...]
     readings: int
     unjudged: int
@@ -72,7 +72,7 @@ def page_of(
     sweep: Fleet | None = None,
     nodes: Sequence[NodeRecord] = (),
 ) -> Page:
-    """Return the overview of one run; ``before`` is the run that tells what is new."""
+    """Return the overview of one run; failures that ``before`` lacks are new."""
     run = frame.run
     records = tuple(one for one in nodes if one.next)
     # As busbar history changes and busbar node say; the checks of this run keep their verdicts.

@@ -33,7 +33,7 @@ class Families(Collector):
         self._seen: set[tuple[str, ...]] = set()
 
     def add(self, name: str, text: str) -> None:
-        """Declare a metric, so that it stands in its place."""
+        """Declare a metric; metrics are written in this order."""
         self._families[name] = GaugeMetricFamily(name, text)
 
     def set(self, name: str, value: float, labels: Mapping[str, str]) -> None:

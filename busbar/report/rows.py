@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The rows of the table of verdicts: which reading stands for others, and its cells."""
+"""The rows of the table of verdicts: which reading represents others, and its cells."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ends_of(row: Result) -> tuple[int, int] | None:
 
 
 def part_of(row: Result) -> str:
-    """Return the part of the machine that a reading is of; empty if it is no pair of ends."""
+    """Return the part of the machine that was measured; empty unless it is a pair of ends."""
     kind, _, index = row.pair.partition(" ")
     if kind in _COPIES:
         return _COPIES[kind].format(index)
@@ -112,9 +112,9 @@ def rows_of_check(name: str, outcome: Outcome) -> list[list[Part]]:
 
 
 def deciding(outcome: Outcome) -> Result | None:
-    """Return the reading that stands for a check, the same in all output.
+    """Return the reading that represents a check, the same one in all output.
 
-    It is the worst of the largest size of those with the verdict of the check.
+    Among the readings with the verdict of the check, it is the worst one of the largest size.
     """
     rows = [row for row in outcome.results if row.verdict is outcome.verdict]
     readings = [row for row in rows if row.value is not None] or rows

@@ -26,7 +26,7 @@ _LOWER = 0.95
 
 
 def at_best(sweep: Analysis | SweepRun) -> Verdict:
-    """Return the verdict of a node that nothing speaks against."""
+    """Return the verdict of a node without evidence against it."""
     if isinstance(sweep, Analysis):
         return Verdict.PASS if sweep.decided else Verdict.UNJUDGED
     return Verdict.UNJUDGED if sweep.verdict is Verdict.UNJUDGED else Verdict.PASS
@@ -54,7 +54,7 @@ def read_rates(path: Path) -> dict[str, list[float]]:
 def map_of(
     sweep: Analysis | SweepRun, rates: Mapping[str, Sequence[float]], leaf_of: Mapping[str, str]
 ) -> Fleet:
-    """Return the nodes by leaf: only a node with a reading that nothing speaks against passes."""
+    """Return the nodes by leaf: a node passes if it has readings and no evidence against it."""
     planned = sweep.nodes if isinstance(sweep, SweepRun) else ()
     nodes = dict.fromkeys([*planned, *rates])
     states = {node: NodeState(at_best(sweep), [""]) for node in nodes}

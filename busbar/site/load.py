@@ -33,7 +33,7 @@ def search_path() -> list[Path]:
     """Return the directories of sites: ``BUSBAR_SITE_PATH`` (colon list), then the shipped one.
 
     A directory that does not exist yet is skipped with a warning. Raises ``BusbarError`` for an
-    entry that is no directory of sites, as its sites would be missed.
+    entry that is not a directory of sites, because its sites would be missed.
     """
     own = [Path(part) for part in os.environ.get("BUSBAR_SITE_PATH", "").split(":") if part]
     for directory in own:

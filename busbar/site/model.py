@@ -364,7 +364,7 @@ class Site(Record):
     """The network between nodes; omit it for a single node."""
     deliveries: Annotated[tuple[Delivery, ...], Field(min_length=1)]
     """The stacks that jobs can use: each on the partitions whose GPUs it fits. Those of stack
-    ``host`` are for partitions for which there is no other."""
+    ``host`` are for partitions without another one."""
     containers: ContainerRuntime | None = None
     """Containers; omit it if the system has none."""
     references: tuple[Reference, ...] = ()

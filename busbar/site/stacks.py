@@ -52,7 +52,7 @@ class StackRow(Record):
     """One stack of the table."""
 
     name: str
-    """Of its environments; ``{gpu}`` stands for the GPU."""
+    """Of its environments; ``{gpu}`` is replaced by the GPU."""
     specs: tuple[str, ...]
     """The lists that it installs."""
     scopes: tuple[str, ...]
@@ -62,7 +62,7 @@ class StackRow(Record):
     current: Mapping[str, str] = {}
     """Scopes that replace others in the second lane."""
     packages: Mapping[str, Mapping[str, Any]] = {}
-    """Requirements by lane or ``any``; ``{variant}`` stands for the variant of the GPU."""
+    """Requirements by lane or ``any``; ``{variant}`` is replaced by the variant of the GPU."""
 
 
 class StackTable(Record):
@@ -164,7 +164,7 @@ def provide(directory: Path) -> Path:
 
 
 OWN = "spack"
-"""The directory of a site with what a machine concretized for it."""
+"""The directory of a site for the environments that its machines concretized."""
 
 
 def environment_name(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The record of a node: what speaks against it, what was done, and what the site runs next."""
+"""The record of a node: the evidence against it, what was done, and what the site runs next."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class NodeRecord:
     slurm: str = ""
     """Name, state and reason in Slurm; empty if it does not know the node."""
     evidence: tuple[NodeEvidence, ...] = ()
-    """What speaks against it, of the last look of each source."""
+    """The evidence against it, from the last look of each source."""
     looks: Mapping[NodeSource, str] = field(default_factory=dict)
     """When each source has looked last: ISO 8601, UTC."""
     taken: tuple[TakenAction, ...] = ()

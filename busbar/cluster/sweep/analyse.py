@@ -255,7 +255,7 @@ class _Analyser:
         return whole if len(whole) < len(members) else []  # else the fleet is slow as a whole
 
     def _explained(self, nodes: Iterable[int], leaves: Iterable[int]) -> set[int]:
-        """Return the nodes that only slow leaves speak against: they met no good node."""
+        """Return the nodes accused only by readings with slow leaves: they met no good node."""
         common = set().union(*(judged.common for judged in self._judged.values()))
         slow = set(leaves)
         return {end for end in nodes if slow and end in common and self._leaf[end] not in slow}
@@ -265,7 +265,7 @@ class _Analyser:
         return grouped((int(self._leaf[end]), end) for end in self._measured_nodes())
 
     def _collapsed(self, nodes: Mapping[int, str], leaves: list[int]) -> list[Accusation]:
-        """Return the slow nodes, and slow leaves instead of theirs."""
+        """Return the slow nodes, or their leaf instead if all nodes of the leaf are slow."""
         members = self._members()
         found = []
         for leaf in leaves:

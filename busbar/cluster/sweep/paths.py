@@ -219,7 +219,7 @@ def _over_slow_uplinks(pairs: Pairs, crossing: Bools, leaf: Ints, cut: float) ->
 
 
 def _across(pairs: Pairs, crossing: Bools, first: Bools, cut: float) -> Ints:
-    """Return 1 for pairs that cross leaves, 0 for others; all 0 if both are as fast."""
+    """Return 1 for pairs that cross leaves and 0 for others; all 0 if both are equally fast."""
     if crossing.all() or not crossing.any():
         return np.zeros(len(pairs), np.int64)
     inside, across = (

@@ -35,7 +35,7 @@ def _nodes(output: JobOutput) -> int | None:
 
 
 def _operation(output: JobOutput) -> str | None:
-    """The collective that the name of a file tells."""
+    """The collective in the name of a file."""
     for file in output.files:
         words = re.sub(r"[^a-z]+", "_", PurePath(file).name.lower())
         for operation in COLLECTIVES:

@@ -28,7 +28,7 @@ _HALVES = re.compile(r'"(?:out_of_place|in_place)"\s*:\s*\{[^{}]*')
 _RECORD = re.compile(r'(?P<record>\{(?=[^{}]*"busBw")[^{}]*\})')
 """In a file of rccl-tests (https://github.com/ROCm/rccl-tests/pull/93)."""
 _OF_RCCL = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
-"""Names of rccl-tests that are no names of programs."""
+"""Names in rccl-tests that differ from the names of its programs."""
 
 
 class _Places:
