@@ -240,4 +240,4 @@ def sentence(site: str, results: Iterable[ClauseResult], events: Iterable[NodeEv
     state = "not met" if counts["not met"] else "not measured"
     first = next(each for each in every if each.state == state)
     said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
-    return f"not accepted: of {counted(len(every), 'clause')} {said}: {first.clause}: {first.why}"
+    return f"not accepted: {first.why} ({first.clause}); {said} of {counted(len(every), 'clause')}"

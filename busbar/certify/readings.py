@@ -12,6 +12,7 @@ from busbar.certify.contract import Clause, Figure
 from busbar.check.snapshot import Snapshot
 from busbar.engine.results import Result
 from busbar.expect import COLLECTIVES
+from busbar.report.rows import in_words
 from busbar.verdict import Verdict
 
 State = Literal["met", "not met", "not measured"]
@@ -112,7 +113,8 @@ def judge_row(clause: Clause, row: Result) -> ClauseResult:
     if row.value <= promised if latency else row.value >= promised:
         return result
     sense = "above" if latency else "below"
-    why = f"{row.pair} {row.value:.4g} {row.unit} on {row.where}, {sense} {promised:.4g}"
+    what = in_words(row)
+    why = f"{row.where}: {what} {row.value:.4g} {row.unit}, {sense} {promised:.4g} {row.unit}"
     return replace(result, state="not met", why=f"{why}; {row.cause}" if row.cause else why)
 
 

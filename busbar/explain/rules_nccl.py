@@ -193,7 +193,10 @@ def wrong_data(context: Context) -> Finding | None:
         return None
     collective = facts.tool == "nccl-tests" or facts.tool.startswith("torch")
     id_ = "nccl-wrong-data" if collective else "wrong-data"
-    return failure(f"{sum(r.wrong for r in wrong) or 'some'} wrong values", *lines, id_=id_)
+    text = f"{sum(r.wrong for r in wrong) or 'some'} wrong values"
+    if wrong and (first := wrong[0]).source is not None:
+        text += f", first at {format_bytes(first.nbytes)} from {first.source} to {first.target}"
+    return failure(text, *lines, id_=id_)
 
 
 @cause("nccl-version-mismatch")

@@ -226,12 +226,19 @@ def _difference(name: str, moved: Sequence[_Facts], others: Sequence[_Facts]) ->
     when = fmean(max(0.0, 1 - fact.distance / (_LATE + 1)) for fact in changed)
     rarely = 1 / fmean(fact.changes for fact in changed)
     kind = next(weight for pattern, weight in _KINDS.items() if re.search(pattern, name))
-    reason = f"changed for {len(changed)} of {len(moved)} series that moved"
+    reason = f"changed in {_of(len(changed), len(moved))} series that moved"
     if others:
-        reason += f" and {len(elsewhere)} of {len(others)} that did not"
+        also = "but also in " if elsewhere else "and in "
+        reason += f", {also}{_of(len(elsewhere), len(others))} that did not"
     if (often := round(fmean(fact.changes for fact in changed))) > 1:
         reason += f"; it changes often, {often} times within {_NIGHTS} nights"
     return Difference(name, before, after, round(share * where * when * rarely * kind, 4), reason)
+
+
+def _of(count: int, total: int) -> str:
+    if count == total:
+        return f"all {total}" if total > 1 else "the one"
+    return f"{count or 'none'} of {total}"
 
 
 def _changed(fact: _Fact) -> bool:

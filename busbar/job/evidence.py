@@ -71,8 +71,10 @@ def cause(rule: str, ranks: Sequence[LiveRank], **fields: Any) -> Cause:
 
 
 def named(ranks: Sequence[LiveRank]) -> str:
-    """Return ``rank 3 (PID 4711) on n2`` or ``ranks 3, 5, 8``."""
+    """Return ``rank 3 (PID 4711) on n2`` or ``ranks 3, 5, 8 on n2``."""
     if len(ranks) == 1:
         return str(ranks[0])
     numbers = [str(each.number if each.named else each.main.pid) for each in ranks]
-    return f"{'ranks' if ranks[0].named else 'PIDs'} {names_text(numbers, 4)}"
+    nodes = {each.node.node for each in ranks}
+    where = f" on {nodes.pop()}" if len(nodes) == 1 else ""
+    return f"{'ranks' if ranks[0].named else 'PIDs'} {names_text(numbers, 4)}{where}"

@@ -82,7 +82,8 @@ def of_news(news: Sequence[News]) -> str:
     if not worse:
         return ""
     more = f", and {counted(len(worse) - 1, 'change')} more for the worse" if worse[1:] else ""
-    return f"{worse[0].title} {worse[0].when}{more}"
+    suspect = f" (with {worse[0].suspect})" if worse[0].suspect else ""
+    return f"{worse[0].title} {worse[0].when}{suspect}{more}"
 
 
 def _of_failures(run: Snapshot, name: Namer, failures: Sequence[Failure]) -> Headline:

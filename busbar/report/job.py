@@ -25,8 +25,9 @@ _COLUMNS = (
 def print_job(answer: JobAnswer, terminal: Terminal) -> None:
     """Print the answer, its evidence, and what the ranks did."""
     terminal.line((answer.verdict, STYLES[answer.verdict]), f": {answer.headline}")
-    for cause in answer.causes:
-        terminal.line(f"{cause.id} ({cause.confidence}): {cause.summary}", style="bold")
+    for number, cause in enumerate(answer.causes):
+        said = f": {cause.summary}" if number else ""  # the headline has the first one's
+        terminal.line(f"{cause.id} ({cause.confidence}){said}", style="bold")
         for line in cause.evidence:
             terminal.line(f"  {line.file}: {line.text}")
         terminal.line(f"  next: {cause.remedy} More: busbar explain --cause {cause.id}")

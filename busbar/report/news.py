@@ -38,7 +38,9 @@ class News:
     shared: str
     """What the series that moved have in common."""
     likely: tuple[str, ...]
-    """What else differed, the most likely first."""
+    """What else differed, the most likely first, with the reason."""
+    suspect: str
+    """The first of them alone."""
     series: tuple[str, ...]
     more: int
     """Series that are not listed."""
@@ -64,21 +66,19 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
         if nodes and not places:
             text = f"{len(nodes)} nodes ({names_text(nodes)})" if nodes[1:] else f"node {nodes[0]}"
             places = [text]
-        likely = [
-            f"{each.text}: {each.reason}" if each.reason else each.text
-            for each in event.differences
-            if each.changed
-        ]
+        differ = [each for each in event.differences if each.changed]
+        likely = [": ".join(filter(None, (each.text, each.reason))) for each in differ]
         yield News(
             when=f"{'by a drift, seen' if event.drift else 'since'} {day(event.since)}",
             drift=event.drift,
             recent=last is None or last - event.since <= _RECENT,
             title=f"{', '.join(places)}: " * bool(places)
             + _plainly(largest)
-            + (f", {count} series in all" if count > 1 else ""),
+            + (f" in {count} series" if count > max(1, len(nodes)) else ""),
             worse=event.worse,
             shared=", ".join(map(short_name, event.shared)),
             likely=tuple(likely[:_MOST_DIFFERENCES]),
+            suspect=differ[0].text if differ else "",
             series=tuple(_line(change) for change in changes[:_MOST_SERIES]),
             more=max(0, count - _MOST_SERIES),
             below_band=any(change.below_band for change in changes),

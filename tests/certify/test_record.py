@@ -49,7 +49,7 @@ def test_a_healthy_fleet_is_accepted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fault", "value", "clause", "why"),
     [
-        ("slow", {"n2"}, 2, "0->1 12 GB/s on n2, below 20"),
+        ("slow", {"n2"}, 2, "n2: 0->1 12 GB/s, below 20 GB/s"),
         ("failing", {"n1"}, 0, "n1: gate: busbar gate: gpu_xid 79"),
         ("accused", {"n3"}, 1, "n3: sweep: 0.1 GB/s"),
         ("accused", {"leaf1"}, 1, "leaf1: sweep: 0.1 GB/s"),

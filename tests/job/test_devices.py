@@ -250,7 +250,11 @@ WAITS = (812, "ALL_REDUCE", 4, "started")
 @cases(
     ("calls", "cause", "text"),
     [
-        ([WAITS] * 3 + [(811, *WAITS[1:3], "completed")], "rank-late", "number 812 and keeps ranks"),
+        (
+            [WAITS] * 3 + [(811, *WAITS[1:3], "completed")],
+            "rank-late",
+            "number 812 and keeps ranks",
+        ),
         ([WAITS] * 3 + [(812, "BROADCAST", 4, "started")], "collective-mismatch", "BROADCAST"),
         ([WAITS] * 3 + [(812, "ALL_REDUCE", 6, "started")], "collective-mismatch", "6 elements"),
         ([(812, "ALLTOALL", n, "started") for n in range(4)], "", ""),
