@@ -26,12 +26,13 @@ from busbar.verdict import Verdict
 from tests.every_field import filled
 from tests.files import written
 from tests.gate.node import SITE
-from tests.said import Command
+from tests.said import Command, ran
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away"),
     pytest.mark.timeout(60),
 ]
+ROOT = Path(__file__).resolve().parents[1]
 OTHER = 65534
 LINE = '{"time": 1.7e9, "site": "a", "metric": "m", "unit": "GB/s", "value": 1.5}\n'
 
@@ -256,3 +257,17 @@ def test_a_memory_of_another_user_is_not_believed(tmp_path: Path) -> None:
     os.chown(file, OTHER, OTHER)
     with pytest.raises(BusbarError, match="belongs to nobody"):
         recall(file, Path("/"))
+
+
+@pytest.mark.run
+def test_the_script_of_a_night_follows_no_link(theirs: Path, tmp_path: Path) -> None:
+    victim = written(tmp_path / "victim", "precious")
+    for name in ("last.txt", "metrics.txt"):
+        (theirs / name).symlink_to(victim)
+    busbar = written(tmp_path / "busbar", "#!/bin/sh\necho $1: refused >&2\nexit 2\n")
+    busbar.chmod(0o755)
+    places = {"OUTPUT": str(theirs), "METRICS": str(theirs), "BUSBAR": str(busbar)}
+    done = ran("sh", ROOT / "ci/slurm/night", "--site", "x", env=os.environ | places)
+    assert (done.returncode, done.stderr) == (2, "")
+    assert done.stdout.splitlines() == ["nightly: refused", "report: refused", "node: refused"]
+    assert victim.read_text() == "precious"
