@@ -64,12 +64,9 @@ def outcome_of(
     late = _TIMED_OUT in message and any(
         load.starves for facts in outputs for load in loads(facts, run)
     )
-    result = Result(
-        name,
-        Verdict.UNKNOWN if late else Verdict.FAILED,
-        where=",".join(case["job_nodelist"] or ()),
-        message=f"{message}; see {directory}",
-    )
+    verdict = Verdict.UNKNOWN if late else Verdict.FAILED
+    where = ",".join(case["job_nodelist"] or ())
+    result = Result(name, verdict, where=where, message=f"{message}; see {directory}")
     outcome = replace(none, results=(result,), nodes=nodes if case["job_nodelist"] else "")
     if not files:
         return outcome

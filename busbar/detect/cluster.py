@@ -66,14 +66,9 @@ def _slurm(nodes: tuple[Hardware, ...], queues: tuple[Queue, ...]) -> DetectedSc
         queues[0] if queues and not own else None,
     )
     queue = own or (chosen.name if chosen else "")
-    return DetectedScheduler(
-        "slurm",
-        "srun",
-        site_name(queue),
-        queue,
-        max(1, chosen.nodes) if chosen else 1,
-        nodes[0].cpus if nodes else None,
-    )
+    count = max(1, chosen.nodes) if chosen else 1
+    cpus = nodes[0].cpus if nodes else None
+    return DetectedScheduler("slurm", "srun", site_name(queue), queue, count, cpus)
 
 
 def site_name(queue: str) -> str:

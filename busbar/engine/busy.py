@@ -219,11 +219,8 @@ def _explained(facts: JobOutput, run: Run) -> float | None:
 
     Between two readings it cannot have sent faster than the faster of them.
     """
-    rates = [
-        each
-        for each in facts.readings
-        if each.kind in ("bw", "busbw") and each.nbytes >= LARGE_BYTES
-    ]
+    large = (each for each in facts.readings if each.nbytes >= LARGE_BYTES)
+    rates = [each for each in large if each.kind in ("bw", "busbw")]
     if not rates or not run.ranks or run.ranks < 2:
         return None
     top = max(rates, key=lambda each: each.value)

@@ -105,10 +105,8 @@ def tcp_within_node(job: LiveJob) -> Iterator[Cause]:
         peers = [rank for rank in job.ranks if rank not in lacks]
         text = f", while {named(peers)} share memory" if peers else ""
         if not peers and (odd := _set_apart(ranks)):  # Open MPI lets all use TCP then
-            ranks, text = (
-                odd,
-                f", with other settings than {named([r for r in ranks if r not in odd])}",
-            )
+            text = f", with other settings than {named([r for r in ranks if r not in odd])}"
+            ranks = odd
         yield cause("tcp_within_node", ranks, peers=text)
 
 

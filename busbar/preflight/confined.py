@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from busbar.errors import BusbarError
-from busbar.preflight.files import LARGEST, refused
+from busbar.preflight.files import LARGEST, TABLES, refused
 
 _SECONDS = 300
 _MOST_LISTING = 512 * 2**20
@@ -123,10 +123,7 @@ class Unprivileged:
     def _run(
         self, directory: Path, options: tuple[str, ...], printed: IO[bytes], most: int
     ) -> None:
-        hint = (
-            f"check that the file is complete and that {self._tool} is "
-            "installed, or pass a sandbox directory"
-        )
+        hint = TABLES["damaged"].format(tool=self._tool)
         command = [self._tool, *options]
         started = {"cwd": directory, "pass_fds": (self._descriptor,)} | self._as
         run_limited(command, printed, self._where, hint, _SECONDS, most, **started)

@@ -60,11 +60,8 @@ def examine(plan: ImagePlan) -> PreflightReport:
 
 def origins(libraries: Libraries) -> list[Origin]:
     """Return the origin of each communication library."""
-    return [
-        _origin(name, library)
-        for name, library in libraries.items()
-        if name.startswith(tuple(TABLES["communication"]))
-    ]
+    known = tuple(TABLES["communication"])
+    return [_origin(name, file) for name, file in libraries.items() if name.startswith(known)]
 
 
 def modules(view: View, libraries: Libraries) -> list[Origin]:

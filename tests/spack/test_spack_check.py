@@ -17,6 +17,7 @@ import pytest
 
 from busbar import spack as lock
 from busbar.errors import BusbarError
+from busbar.parse.tables import load_yaml
 from busbar.site import stacks
 from ci.spack import check, gpu_aware_source, inputs, locks, manifest
 from ci.spack.check import unmet
@@ -253,109 +254,11 @@ def test_what_no_solve_reads_is_no_change(copy: Copy, tmp_path: Path) -> None:
     assert copy.problems() == []
 
 
-ROCM, COMMON = f"{SCOPES}/rocm", f"{SCOPES}/common"
-OSU = f"{RECIPES}/osu_micro_benchmarks/package.py"
-MOVED = (
-    '    depends_on("hwloc")\n    depends_on("libfabric")\n',
-    '    depends_on("libfabric")\n    depends_on("hwloc")\n',
-)
-HARMLESS = [
-    (UCX, "class ", "# a remark\nclass "),
-    (UCX, '"""UCX with the releases', '"""All releases'),
-    (UCX, "came after builtin", "follow builtin"),
-    (UCX, '        """the transports that were asked for are in the library"""\n', ""),
-    (UCX, "CUDA 13 has no PFN", "CUDA 13 lacks PFN"),
-    (UCX, '["bin/ucx_info", "lib', '[\n        "bin/ucx_info",\n        "lib'),
-    (UCX, '"^cuda@12:"', "'^cuda@12:'"),
-    (OSU, 'license("BSD-3-Clause")', 'license("BSD-3-Clause", checked_by="me")'),
-    (OSU, "with GPU buffers and GTL", "with GPU buffers"),
-    (OSU, "    def configure_args", "    # Off by default.\n\n    def configure_args"),
-    (f"{RECIPES}/gpu_aware_mpi/package.py", '    license("', '    homepage = "x"\n    license("'),
-    ("reframe_checks/src/other.hpp", None, "#pragma once\n"),
-    (f"{RECIPES}/README.md", None, "Recipes.\n"),
-    (f"{RECIPES}/ucx/__init__.py", None, ""),
-    (f"{RECIPES}/ucx/draft.py", None, "x = 1\n"),
-    (UCX, "# SPDX", "\ufeff# SPDX"),
-    (f"{RECIPES}/aws_ofi_nccl/package.py", *MOVED),
-    (f"{RECIPES}/ucx/README.md", None, "UCX.\n"),
-    (f"{RECIPES}/ucx/.package.py.swp", None, "x"),
-    (f"{RECIPES}/../repo.yaml", "repo:", "# ours\nrepo:"),
-    (f"{RECIPES}/../stand_alone.py", "# SPDX", "# Ours\n# SPDX"),
-    (f"{ROCM}/definitions.yaml", "  - hip\n  - rccl\n", "  - rccl\n  - hip\n"),
-    (f"{ROCM}/packages.yaml", "require: [+rocm +xccl]", "require:\n    - +rocm +xccl"),
-    (f"{ROCM}/packages.yaml", "# `openmpi", "# Remember: `openmpi"),
-    (f"{COMMON}/packages.yaml", "message: busbar's", "message: Busbar's"),
-    (f"{COMMON}/packages.yaml", "rdma-core:", "rdma-core:\n    permissions: {read: group}"),
-    (f"{COMMON}/packages.yaml", "~knem ~gtest ~examples", "~examples ~gtest  ~knem"),
-    (f"{COMMON}/packages.yaml", "require: [~openssl]", "require: ~openssl"),
-    (f"{COMMON}/notes.yaml", None, "packages: {ucx: {require: ['@0']}}\n"),
-    (f"{SCOPES}/lanes/ucx-1.14/packages.yaml", "['@4.0.0']", '["@4.0.0"]'),
-    (f"{COMMON}/modules.yaml", "exclude_implicits: true", "exclude_implicits: false"),
-    (f"{COMMON}/concretizer.yaml", "static_analysis: true", "timeout: 600"),
-    (f"{COMMON}/config.yaml", None, "config: {build_jobs: 8}\n"),
-    (f"{COMMON}/env_vars.yaml", None, "env_vars: {set: {A: b}}\n"),
-    (f"{COMMON}/repos.yaml", "package_repos/v2026", "package_repos/of-2026"),
-    (f"{SCOPES}/systems/debian12/include.yaml", "; for another system", "; elsewhere"),
-    (f"{SCOPES}/cluster/mirrors.yaml", None, "mirrors: {ours: file:///srv}\n"),
-    (f"{SCOPES}/systems/debian14/packages.yaml", None, "packages: {}\n"),
-    (f"{SCOPES}/systems/rhel8/os-release", "ID=rhel", "# Eight\nID=rhel"),
-    (f"{SCOPES}/systems/debian12/os-release", "ID=debian", "# Bookworm\nID=debian"),
-    (f"{SCOPES}/systems/debian12/os-release", "GLIBC=", "PRETTY_NAME='Debian 12'\nGLIBC="),
-    ("ci/spack/pins.env", "2025-11-15", "November 2025"),
-    (TABLE, "# The Spack environments", "# All Spack environments"),
-    (TABLE, "sm_89: {cuda: [ubuntu24.04]}", "sm_89: {cuda: [ubuntu24.04], cuda-efa: []}"),
-    (TABLE, "gpus: #", "gpus: # A GPU is a line:"),
-]
-HARMFUL: list[tuple[str, str | None, str]] = [
-    (f"{RECIPES}/../repo.yaml", "v2.2", "v2.4"),
-    (f"{RECIPES}/../repo.yaml", "namespace: busbar", "namespace: ours"),
-    (f"{RECIPES}/../stand_alone.py", "return ", "return not "),
-    (f"{RECIPES}/../stand_alone/__init__.py", None, "pass\n"),
-    (UCX, 'when="@:1.14.0 +cuda"', 'when="@:1.14.1 +cuda"'),
-    (UCX, "258941cddd14", "358941cddd14"),
-    (UCX, "HAVE_ROCM", "HAVE_HIP"),
-    (OSU, 'conflicts("+cuda"', 'conflicts("+rocm"'),
-    (OSU, 'when="@:7.4 +cuda"', 'when="@:7.5 +cuda"'),
-    (f"{RECIPES}/gpu_aware_mpi/package.py", 'sha256="', 'sha256="00'),
-    (f"{RECIPES}/compiler_wrapper/package.py", "38a5ab4d", "48a5ab4d"),
-    (OSU, "--no-as-needed", "--as-needed"),
-    (f"{RECIPES}/zlib_ng/package.py", None, "class ZlibNg:\n    pass\n"),
-    (f"{ROCM}/packages.yaml", "+rocm +rccl", "+rocm ~rccl"),
-    (f"{ROCM}/definitions.yaml", "  - rccl-tests\n", "  - rccl-tests %gcc\n"),
-    (f"{ROCM}/concretizer.yaml", "llvm-amdgpu: 2", "llvm-amdgpu: 1"),
-    (f"{COMMON}/config.yaml", None, "config: {deprecated: true}\n"),
-    (f"{COMMON}/packages.yaml", "prefer: [gcc]", "prefer: [llvm]"),
-    (f"{COMMON}/packages.yaml", "~libxml2", "+libxml2"),
-    (f"{COMMON}/packages.yaml", "any_of: [fabrics=ucx]", "any_of: [fabrics=ofi]"),
-    (f"{COMMON}/repos.yaml", "spack/spack-packages.git", "someone/spack-packages.git"),
-    (f"{COMMON}/concretizer.yaml", "granularity: generic", "granularity: microarchitectures"),
-    (f"{SCOPES}/cluster/packages.yaml", "prefix: /usr\n", "prefix: /opt/slurm\n"),
-    (f"{SCOPES}/systems/debian12/os-release", "VERSION_ID=12", "VERSION_ID=13"),
-    (f"{SCOPES}/systems/debian12/include.yaml", '["debian12"', '["debian12", "sles15"'),
-    (f"{SCOPES}/systems/debian12/include.yaml", "os not in", "os in"),
-    (f"{SCOPES}/rocm-6.3.3/packages.yaml", "~npkit", "+npkit"),
-    ("ci/spack/pins.env", "SPACK_SERIES=1.1", "SPACK_SERIES=1.2"),
-    (TABLE, "specs: [$rocm]", "specs: [$host]"),
-    (TABLE, "  gfx942: {rocm:", "  gfx940: {rocm:"),
-    (TABLE, "sm_89: {cuda: [ubuntu24.04]}", "sm_89: {cuda: [ubuntu2404]}"),
-    (f"{RECIPES}/__init__.py", None, "raise SystemExit\n"),
-    (f"{SCOPES}/systems/rhel9/packages.yaml", "gcc@11.5.0", "gcc@11.4.0"),
-    (f"{SCOPES}/systems/sles15/os-release", "GLIBC=", "GLIBC=2."),
-    (f"{SCOPES}/systems/sles15/concretizer.yaml", None, "concretizer: {unify: false}\n"),
-    (f"{SCOPES}/cluster/mirrors.yaml", None, "mirrors: {ours: {url: x, signed: false}}\n"),
-    (f"{COMMON}/config.yaml", None, "config: {checksum: false}\n"),
-    (f"{COMMON}/concretizer.yaml", "reuse: false", "reuse: true"),
-    (f"{COMMON}/packages.yaml", "rdma-core:", "rdma-core:\n    permissions: {write: world}"),
-    ("reframe_checks/src/support.hpp", "#include", "// x\n#include"),
-    (f"{STACK}/spack.lock", '"roots":', '"roots":[],"roots":'),
-    (f"{STACK}/spack.lock", '"roots":', '"include_concrete":{},"roots":'),
-    (RECORD, f'"{inputs.OTHERS}"', '"cuda-sm_80"'),
-    (RECORD, f'"{inputs.OTHERS}"', '"cuda-sm_81"'),
-    (RECORD, '"ci/spack/pins.env": "', '"ci/spack/pins.env": "0'),
-    (f"{STACK}/spack.lock", '"specfile-version":5', '"specfile-version":4'),
-    (f"{STACK}/spack.lock", "19dabef469", "29dabef469"),
-    (f"{STACK}/spack.lock", '"openmpi"', '"openmpj"'),
-]
+NAMES = {"recipes": RECIPES, "scopes": SCOPES, "stack": STACK, "table": TABLE, "record": RECORD}
+CHANGES = {
+    kind: [(name.format(**NAMES), *row) for name, rows in files.items() for row in rows]
+    for kind, files in load_yaml(Path(__file__).with_name("changes.yaml")).items()
+}
 
 
 def found_of(copy: Copy, name: str, old: str | None, new: str) -> bool:
@@ -375,8 +278,8 @@ def found_of(copy: Copy, name: str, old: str | None, new: str) -> bool:
 
 
 def test_what_changes_a_lock_is_found_and_nothing_else(copy: Copy) -> None:
-    assert [change for change in some(HARMLESS, 4) if found_of(copy, *change)] == []
-    assert [change for change in some(HARMFUL, 4) if not found_of(copy, *change)] == []
+    assert [change for change in some(CHANGES["harmless"], 4) if found_of(copy, *change)] == []
+    assert [change for change in some(CHANGES["harmful"], 4) if not found_of(copy, *change)] == []
 
 
 def concretized_again(data: Data) -> None:

@@ -257,12 +257,8 @@ def share_below(null: Floats, score: float) -> float:
     share = (below + 1) / (len(null) + 1)
     if not below and len(null) > 1:
         scatter = _scatter_of_few(null) if len(null) < _MANY else scatter_of(null)
-        distance = float(np.median(null)) - score
-        share = (
-            min(share, _t_tail(distance / scatter, min(len(null) - 1, _DEGREES)))
-            if scatter > 0
-            else 0.0
-        )
+        distance, degrees = float(np.median(null)) - score, min(len(null) - 1, _DEGREES)
+        share = min(share, _t_tail(distance / scatter, degrees) if scatter > 0 else 0.0)
     return max(share, BURST)
 
 

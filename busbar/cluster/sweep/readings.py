@@ -48,12 +48,8 @@ def readings(rows: Iterable[MeasuredPair]) -> Readings:
     failed = tuple(row for row in chosen.values() if row.gb_per_s is None)
     nodes = sorted(names, key=lambda name: (natural(name), name))
     numbers = {node: number for number, node in enumerate(nodes)}
-    return Readings(
-        tuple(nodes),
-        {nic: _columns(rows, numbers) for nic, rows in by_nic.items()},
-        failed,
-        repeated,
-    )
+    measured = {nic: _columns(rows, numbers) for nic, rows in by_nic.items()}
+    return Readings(tuple(nodes), measured, failed, repeated)
 
 
 def _columns(rows: Sequence[MeasuredPair], numbers: Mapping[str, int]) -> Pairs:
