@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import some
+from tests.said import ran
 
 ROOT = Path(__file__).parents[1]
 UNBUNDLE = ROOT / "ci/unbundle.sh"
@@ -32,9 +33,7 @@ def pack(content: Path, output: Path, key: str = "") -> Path:
 
 def run(*words: object) -> subprocess.CompletedProcess[str]:
     """Run unbundle.sh."""
-    return subprocess.run(
-        [UNBUNDLE, *map(str, words)], capture_output=True, text=True, check=False
-    )
+    return ran(UNBUNDLE, *map(str, words))
 
 
 def archive(*names: str, target: str = "") -> bytes:

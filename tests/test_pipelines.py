@@ -7,7 +7,6 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import pytest
 import yaml
 
 from tests.files import executable
+from tests.said import ran
 
 ROOT = Path(__file__).parents[1]
 BIN = Path(sys.executable).parent
@@ -39,7 +39,7 @@ def commands(node: Any) -> Iterator[str]:
 @pytest.mark.parametrize("name", PIPELINES)
 def test_a_pipeline_is_valid_and_all_its_commands_exist(name: str) -> None:
     check = [BIN / "check-jsonschema", "--builtin-schema", PIPELINES[name], ROOT / name]
-    done = subprocess.run(check, capture_output=True, text=True, check=False)
+    done = ran(*check)
     assert done.returncode == 0, done.stdout
     text = (ROOT / "Makefile").read_text()
     found = list(commands(yaml.safe_load((ROOT / name).read_text())))
@@ -76,9 +76,7 @@ def test_only_what_passed_is_promoted(tmp_path: Path, verdict: str, same: bool, 
     executable(tmp_path / "bin/apptainer", 'echo "$@"')
     environment = os.environ | {"PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
     command = [PROMOTE, image, tmp_path, "registry.centre.example/busbar"]
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
-    )
+    done = ran(*command, cwd=ROOT, env=environment)
     assert (done.returncode == 0) == (not said)
     assert said in done.stderr
     assert ("oras://registry.centre.example/busbar/busbar:" in done.stdout) == (not said)

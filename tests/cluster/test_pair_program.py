@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from busbar.data import CHECKS
+from tests.said import ran
 
 pytestmark = pytest.mark.run
 BIN = Path(sys.executable).parent
@@ -86,9 +87,7 @@ def test_hip_back_end_compiles(tmp_path: Path) -> None:
     if not shutil.which("hipcc"):
         pytest.skip("hipcc is not installed (Debian: apt install hipcc); .ci/run installs it")
     flags = ["-O1", "-std=c++17", "-DGPU_HIP", "-D__HIP_PLATFORM_AMD__", "-x", "c++"]
-    include = subprocess.run(
-        [BIN / "mpic++", "--showme:compile"], capture_output=True, text=True, check=True
-    ).stdout.split()
+    include = ran(BIN / "mpic++", "--showme:compile", check=True).stdout.split()
     source = CHECKS / "src" / "sweep.cpp"
     command = ["hipcc", *flags, *include, "-c", source, "-o", tmp_path / "sweep.o"]
     subprocess.run(command, check=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import yaml
 
 from ci.docs import website
 from tests.cases import cases
+from tests.said import ran
 
 ROOT = Path(__file__).parents[2]
 LONGEST = 25
@@ -76,14 +76,8 @@ def test_commands_of_the_tutorial_print_what_it_shows(block: str, tmp_path: Path
         (tmp_path / name).symlink_to(ROOT / name)
     script = "\n".join(f"{line[2:]}; true" for line in block.splitlines() if line[:2] == "$ ")
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-ec", script],
-        cwd=tmp_path,
-        env=os.environ | {"PATH": path, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    places = {"PATH": path, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = ran("bash", "-ec", script, cwd=tmp_path, env=os.environ | places)
     printed = iter(line.rstrip() for line in done.stdout.splitlines())
     for line in block.splitlines():
         if line[:2] != "$ " and line != "...":

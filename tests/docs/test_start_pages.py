@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from busbar import cli, commands
+from tests.said import ran
 
 pytestmark = pytest.mark.run
 
@@ -71,14 +71,8 @@ def test_each_command_works(page: str, tmp_path: Path) -> None:
             continue
         # 1: something was measured that is not as it should be.
         script.append(f"echo {shlex.quote(line)} >&2; {line} || test $? = 1 -o $? = 3")
-    done = subprocess.run(
-        ["bash", "-c", "\n".join(script)],
-        cwd=tmp_path,
-        env=os.environ
-        | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "EDITOR": "test -s"}
-        | {"HOME": str(tmp_path), "BUSBAR_HISTORY": str(tmp_path / "history"), "BUSBAR_SITE": ""},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    own = {"PATH": path, "EDITOR": "test -s", "HOME": str(tmp_path), "BUSBAR_SITE": ""}
+    own["BUSBAR_HISTORY"] = str(tmp_path / "history")
+    done = ran("bash", "-c", "\n".join(script), cwd=tmp_path, env=os.environ | own)
     assert done.returncode == 0, done.stderr

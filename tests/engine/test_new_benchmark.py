@@ -20,6 +20,7 @@ import pytest
 from busbar.engine.tool import tools
 from busbar.expect import COLLECTIVES
 from tests.cases import sampled
+from tests.said import ran
 
 HERE = Path(__file__).parent / "copybench"
 PARTS = sorted(path.name for path in (HERE / "tool").iterdir() if path.is_file())
@@ -59,14 +60,8 @@ def tree(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run(tree: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", *words],
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree), "COLUMNS": "200", **variables},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    environment = os.environ | {"PYTHONPATH": str(tree), "COLUMNS": "200"} | variables
+    return ran(sys.executable, "-m", *words, cwd=tree, env=environment)
 
 
 def check(tree: Path, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:

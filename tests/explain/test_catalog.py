@@ -20,6 +20,7 @@ from busbar.engine.patterns import Patterns
 from busbar.explain import catalog
 from busbar.explain.rulebook import PATTERNS
 from busbar.parse.messages import pattern
+from tests.said import ran
 
 ROOT = Path(__file__).parents[2]
 SOURCES = sorted([*(ROOT / "busbar").rglob("*.py"), *(ROOT / "reframe_checks").rglob("*.py")])
@@ -101,14 +102,7 @@ def enter(tree: Path, section: str, text: str) -> None:
 
 
 def python(tree: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=tree,
-        env={**os.environ, "PYTHONPATH": str(tree)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ran(sys.executable, *words, cwd=tree, env={**os.environ, "PYTHONPATH": str(tree)})
 
 
 @pytest.mark.run

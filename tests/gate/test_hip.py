@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.said import ran
+
 pytestmark = pytest.mark.run
 
 
@@ -34,8 +36,6 @@ def test_a_library_without_gpus_is_an_error_of_one_line_or_no_gpu() -> None:
         "try:\n    print(Hip().bus_ids())\n"
         "except EngineError as error:\n    print(error)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
-    )
+    done = ran(sys.executable, "-c", code, check=True, timeout=120)
     (line,) = done.stdout.splitlines()
     assert line in ("[]", "hipInit: hipErrorInvalidDevice", "hipInit: hipErrorNoDevice")

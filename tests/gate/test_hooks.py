@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from pathlib import Path
 
 from tests.cases import cases
+from tests.said import ran
 
 HOOKS = Path(__file__).resolve().parents[2] / "ci/slurm"
 CONF = """\
@@ -58,13 +58,7 @@ def run_hook(directory: Path, change: tuple[str, str], script: str) -> tuple[int
     conf = CONF.format(bin=programs)
     assert change[0] in conf
     (directory / "gate.conf").write_text(conf.replace(*change, 1))
-    done = subprocess.run(
-        [directory / "prolog.d/busbar"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": f"{programs}:/usr/bin:/bin"},
-    )
+    done = ran(directory / "prolog.d/busbar", env={"PATH": f"{programs}:/usr/bin:/bin"})
     logged = log.read_text() if log.exists() else ""
     return done.returncode, done.stdout, done.stderr, logged
 
@@ -119,13 +113,8 @@ def test_the_commands_that_come_with_the_hooks(
         (tmp_path / name).chmod(0o755)
     (tmp_path / "meminfo").write_text(script)
     name, *more = words.split()
-    done = subprocess.run(
-        [HOOKS / "checks" / name, *more],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={"PATH": f"{tmp_path}:/usr/bin:/bin", "MEMINFO": str(tmp_path / "meminfo")},
-    )
+    own = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MEMINFO": str(tmp_path / "meminfo")}
+    done = ran(HOOKS / "checks" / name, *more, env=own)
     assert (done.returncode, done.stdout.strip()) == ended
 
 
@@ -138,13 +127,7 @@ def test_a_night_prints_its_summary_only_after_a_fault(
     (tmp_path / "busbar").write_text(f"#!/bin/sh\n{body}\n")
     (tmp_path / "busbar").chmod(0o755)
     places = {"BUSBAR": f"{tmp_path}/busbar", "OUTPUT": f"{tmp_path}", "METRICS": "/m"}
-    done = subprocess.run(
-        [HOOKS / "night", "--site", "alpha"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | places,
-    )
+    done = ran(HOOKS / "night", "--site", "alpha", env=os.environ | places)
     assert (done.returncode, done.stdout, done.stderr) == (status % 3, printed, "")
     nightly, report, node = called.read_text().splitlines()
     assert nightly == f"nightly --site alpha --output {tmp_path}"

@@ -15,6 +15,7 @@ import pytest
 from busbar import cli
 from busbar.errors import BusbarError
 from busbar.gate.site import read
+from tests.said import ran
 
 from .node import Node
 
@@ -44,7 +45,7 @@ def test_a_compiled_site_needs_the_standard_library_alone(node: Node, tmp_path: 
     assert replace(read(site), xids={}) == node.load()
     assert read(site).xid(79).kind == "hardware"
     command = [sys.executable, "-I", "-S", "-c", CODE, ROOT, site, metrics]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = ran(*command, check=True)
     *printed, last = done.stdout.splitlines()
     status, foreign = json.loads(last)
     assert foreign == ["__main__", "busbar"]
@@ -64,7 +65,7 @@ def test_the_compiled_gate_is_small_and_needs_only_python(node: Node, tmp_path: 
 
     def run(*more: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
         command = [python, "-I", "-S", program, "--passive", "--json", *more]
-        return subprocess.run(command, capture_output=True, text=True, cwd="/", check=False)
+        return ran(*command, cwd="/")
 
     found = json.loads(run().stdout)
     assert found["site"] == "here"
@@ -108,6 +109,6 @@ def test_what_is_no_compiled_site_is_refused(node: Node, tmp_path: Path) -> None
 
 def test_passive_loads_nothing_heavy_with_the_name_of_a_site() -> None:
     command = [sys.executable, "-c", BY_NAME]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = ran(*command, check=True)
     status, modules = json.loads(done.stdout.splitlines()[-1])
     assert (status, HEAVY & set(modules)) == (0, set())

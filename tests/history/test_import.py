@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +23,7 @@ from busbar.history.record import flat, metric_of
 from busbar.history.reframe import bounds
 from busbar.verdict import Verdict
 from tests.cases import cases
-from tests.said import Command
+from tests.said import Command, ran
 
 DATA = Path(__file__).parents[1] / "data"
 LINE = {
@@ -219,7 +218,7 @@ def test_a_performance_log(tmp_path: Path, busbar: Command) -> None:
     converter = Path(__file__).parents[2] / "ci/history/perflogs.awk"
     words = ["awk", "-v", "site=alpha", "-v", "partition=gpu", "-f", converter, log]
     past = tmp_path / "past.jsonl"
-    past.write_text(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
+    past.write_text(ran(*words, check=True).stdout)
     assert busbar("history import", past).status == 0
     bandwidth, latency = imported()
     assert (bandwidth.key.site, bandwidth.key.partition) == ("alpha", "gpu")
@@ -227,7 +226,7 @@ def test_a_performance_log(tmp_path: Path, busbar: Command) -> None:
     assert (bandwidth.bounds.low, bandwidth.bounds.high) == (90.0, pytest.approx(110.0))
     assert (latency.key.metric, latency.values.tolist()) == ("lat", [3.5])
     log.write_text(log.read_text() + "pass|2026-01-02\n")
-    done = subprocess.run(words, check=False, capture_output=True, text=True)
+    done = ran(*words)
     assert (done.returncode, done.stderr) == (1, f"{log}:6: has 2 fields, its header 6\n")
 
 

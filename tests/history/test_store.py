@@ -22,7 +22,7 @@ from busbar.history.model import HistoryBounds, HistoryKey
 from busbar.history.read import history, read_series
 from busbar.history.record import HistoryRecord, Measured
 from busbar.history.store import FILE, open_store
-from tests.said import Command
+from tests.said import Command, ran
 
 MOUNTED = pytest.mark.skipif(
     os.geteuid() != 0 or subprocess.run(["unshare", "-m", "true"], check=False).returncode != 0,
@@ -184,9 +184,7 @@ def test_a_run_outlives_a_full_history(small: Path, tmp_path: Path, busbar: Comm
     (small / "ballast").write_bytes(bytes(240 << 10))
     output = tmp_path / "report"
     command = [sys.executable, "-P", "-m", "busbar", "check", "--site", "local", "-n", "memory"]
-    done = subprocess.run(
-        [*command, "--output", str(output)], capture_output=True, text=True, check=False
-    )
+    done = ran(*command, "--output", output)
     assert done.returncode in (0, 3), done.stderr
     assert "this run is not in the history" in done.stderr
     (small / "ballast").unlink()

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from pathlib import Path
 
 import pytest
+
+from tests.said import ran
 
 ROOT = Path(__file__).parents[2]
 MIRROR = """\
@@ -53,14 +54,7 @@ def test_the_source_of_packages(
         sources.write_text(before)
     path = f"{tmp_path}:{os.environ['PATH']}"
     variables = {"PATH": path, "APT_SOURCES": str(sources), "UNREACHABLE": str(unreachable)}
-    done = subprocess.run(
-        ["sh", ROOT / "containers/apt.sh", "file"],
-        cwd=tmp_path,
-        env=variables,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ran("sh", ROOT / "containers/apt.sh", "file", check=True, cwd=tmp_path, env=variables)
     assert (sources.read_text() if sources.exists() else None) == after
     assert ("come from the mirror" in done.stderr) == bool(unreachable)
     assert done.stdout == "file 1\n"

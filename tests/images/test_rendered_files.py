@@ -14,6 +14,7 @@ import pytest
 from busbar import site as sites
 from busbar.cli import main
 from ci.images import render
+from tests.said import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 STACKS = ("host", "cuda", "rocm")
@@ -32,7 +33,7 @@ def test_the_tree_holds_what_the_templates_give(tmp_path: Path) -> None:
 def test_hadolint_finds_nothing() -> None:
     files = [ROOT / "containers" / stack / "Dockerfile" for stack in STACKS]
     command = [BIN / "hadolint", *files]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(*command)
     assert done.returncode == 0, done.stdout
 
 
@@ -60,7 +61,7 @@ def test_shellcheck_finds_nothing_in_the_sections_of_a_definition(tmp_path: Path
                 script = tmp_path / f"{stack}-{head.split()[0].strip('%')}.sh"
                 script.write_text(f"#!/bin/sh\n{body}")
     command = [BIN / "shellcheck", *sorted(tmp_path.iterdir())]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(*command)
     assert done.returncode == 0, done.stdout
 
 

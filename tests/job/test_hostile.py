@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -28,6 +27,7 @@ from busbar.job.sample import read_sample
 from busbar.report.job import job_metrics, print_job
 from busbar.terminal import stdout
 from tests.cases import cases
+from tests.said import ran
 from tests.test_terminal import hidden
 
 from .test_job import SLEEPS, node, observed, running
@@ -47,16 +47,9 @@ def test_another_user_sees_nothing_of_a_job() -> None:
         asked = {"job": "", "pids": pids, "stacks": False, "recorder": True, "seconds": 1.0}
         found = {}
         for job in ("", "ranks"):
-            done = subprocess.run(
-                [str(HOST_PYTHON), "-I", "-S", "-", json.dumps(asked | {"job": job})],
-                input=program(),
-                capture_output=True,
-                text=True,
-                user=NOBODY,
-                group=NOBODY,
-                cwd="/",
-                check=True,
-            )
+            words = (HOST_PYTHON, "-I", "-S", "-", json.dumps(asked | {"job": job}))
+            as_nobody = {"user": NOBODY, "group": NOBODY, "cwd": "/"}
+            done = ran(*words, check=True, input=program(), **as_nobody)
             (text,) = documents(done.stdout)
             found = json.loads(text)
             seen = {row["pid"] for row in found["processes"]}

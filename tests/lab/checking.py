@@ -11,6 +11,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.said import ran
+
 from .common import ROOT, Run
 
 SITE = """\
@@ -66,9 +68,7 @@ def here(*words: object, **more: str) -> subprocess.CompletedProcess[str]:
     """Runs a command on this machine."""
     command = [str(word) for word in words]
     environment = os.environ | more
-    return subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=900, env=environment
-    )
+    return ran(*command, timeout=900, env=environment)
 
 
 def passed(document: dict[str, Any]) -> set[str]:

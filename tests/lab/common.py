@@ -9,6 +9,8 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from tests.said import ran
+
 ROOT = Path(__file__).resolve().parents[2]
 LAB = ROOT / "ci" / "lab"
 
@@ -26,13 +28,7 @@ def run_build(
     environment = os.environ | wishes | {"WORK": str(directory), "PYTHON": sys.executable}
     # The checkout may move on between two builds.
     environment |= {"COMMIT": "0" * 40, "SOURCE_DATE_EPOCH": "1700000000"}
-    done = subprocess.run(
-        [*within, ROOT / "ci" / "images" / "build.sh"],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment,
-    )
+    done = ran(*within, ROOT / "ci" / "images" / "build.sh", env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
     return done
 

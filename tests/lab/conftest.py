@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.said import ran
+
 from .common import LAB, ROOT, Run, build
 
 APPTAINER = ROOT / "build" / "apptainer" / "bin"
@@ -46,7 +48,7 @@ def installed() -> None:
         pytest.skip(reason)
     # The other process of the lab begins at the same time.
     command = ["flock", "--close", LAB, LAB / "install.sh"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(*command)
     if done.returncode:
         # It was asked for: a skip here would hide every run of the lab.
         pytest.fail(f"ci/lab/install.sh could not install it: {done.stderr.strip()}")
@@ -69,7 +71,7 @@ def dockerd(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def lab(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A running cluster of four nodes."""
     directory = tmp_path_factory.mktemp("lab") / "cluster"
-    subprocess.run([LAB / "up", directory], check=True, capture_output=True, text=True)
+    ran(LAB / "up", directory, check=True)
     yield directory
     subprocess.run([LAB / "down", directory], check=True)
 
@@ -133,7 +135,7 @@ def mpich(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
             "--require-hashes",
         ]
         command += ["--ignore-installed", "--prefix", str(prefix), "-r", str(lock)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = ran(*command)
         assert done.returncode == 0, done.stderr
         found[lock.stem.removeprefix("mpich-")] = prefix
     return found

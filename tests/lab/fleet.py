@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.said import ran
+
 from .common import LAB, ROOT
 
 NODES = tuple(f"n{number}" for number in range(1, 9))
@@ -97,9 +99,7 @@ class Fleet:
         """Run a command on the head or on a node."""
         place = ["-n", node] if node else []
         command = [LAB / "run", *place, self.lab, *words]
-        done = subprocess.run(
-            [str(word) for word in command], capture_output=True, text=True, check=False
-        )
+        done = ran(*command)
         return done.stdout
 
     def sweep(self, output: Path, *options: object, rounds: int = 5, limit: bool = True) -> Sweep:

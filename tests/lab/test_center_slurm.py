@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.said import ran
+
 from .common import LAB, ROOT
 from .test_checks_slurm import CHECKS, messages
 
@@ -42,7 +44,7 @@ def center(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     if not os.access("/sys/fs/cgroup/cpuset/cgroup.procs", os.W_OK):
         pytest.skip("this machine has no control groups of version 1 that can be written")
     directory = tmp_path_factory.mktemp("center") / "cluster"
-    subprocess.run([LAB / "up", "-a", directory], check=True, capture_output=True, text=True)
+    ran(LAB / "up", "-a", directory, check=True)
     yield directory
     subprocess.run([LAB / "down", directory], check=True)
 
@@ -73,15 +75,8 @@ def site(
 
 
 def on(center: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(word) for word in (LAB / "run", center, *words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        timeout=900,
-        env=os.environ | {"OMPI_MCA_mpi_yield_when_idle": "1"},
-    )
+    environment = os.environ | {"OMPI_MCA_mpi_yield_when_idle": "1"}
+    return ran(LAB / "run", center, *words, cwd=ROOT, timeout=900, env=environment)
 
 
 def command(site: Path, output: Path, *options: object) -> list[object]:

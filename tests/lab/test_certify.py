@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.said import ran
+
 from .common import ROOT
 from .fleet import RATE, Fleet
 
@@ -47,14 +49,7 @@ class Acceptance:
 
     def on_head(self, *words: object) -> subprocess.CompletedProcess[str]:
         command = [ROOT / "ci" / "lab" / "run", self.fleet.lab, sys.executable, "-m", "busbar"]
-        return subprocess.run(
-            [str(word) for word in (*command, *words)],
-            capture_output=True,
-            text=True,
-            check=False,
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-        )
+        return ran(*command, *words, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)})
 
     @property
     def works(self) -> list[tuple[str, tuple[str, ...]]]:

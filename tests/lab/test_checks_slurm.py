@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 from tests.cases import some
+from tests.said import ran
 
 from .common import LAB, ROOT
 
@@ -127,7 +128,7 @@ class Cluster:
 
     @staticmethod
     def _run(*words: str | Path) -> str:
-        done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
+        done = ran(*words, check=True, timeout=300)
         return done.stdout
 
     def wait_for_idle(self, node: str) -> None:
@@ -239,13 +240,7 @@ def test_mpich_under_srun(cluster: Cluster, tmp_path: Path, mpich: dict[str, Pat
 def test_mpich_by_its_own_mpirun(tmp_path: Path, mpich: dict[str, Path]) -> None:
     """On this machine, which needs no cluster: Hydra starts the ranks, each keeps a core."""
     words = ["check", "--json", "--site", "local", "--output", tmp_path, "-t", "gate"]
-    done = subprocess.run(
-        [sys.executable, "-m", "busbar", *words, "--prefix", mpich["4.3.2"]],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-    )
+    done = ran(sys.executable, "-m", "busbar", *words, "--prefix", mpich["4.3.2"], cwd=ROOT)
     assert done.stdout, done.stderr
     document = json.loads(done.stdout)
     assert (done.returncode, document["verdict"]) == (0, "pass"), messages(document)

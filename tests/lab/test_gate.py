@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import some
+from tests.said import ran
 
 from .common import LAB, ROOT
 
@@ -65,7 +66,7 @@ class Gated:
         """Run a command on a node or, for ``head``, on the head."""
         where = () if node == "head" else ("-n", node)
         command = [str(word) for word in (LAB / "run", *where, self.lab, *words)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        done = ran(*command, timeout=300)
         return done.stdout + done.stderr
 
     def configure(self, **more: str) -> None:

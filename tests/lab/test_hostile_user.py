@@ -21,6 +21,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import some
+from tests.said import ran
 
 from .common import LAB, ROOT
 from .test_gate import CONF, SITE
@@ -56,14 +57,8 @@ class Cluster:
         where = () if node == "head" else ("-n", node)
         environment = os.environ | {"BUSBAR_SITE_PATH": str(self.root / "sites")}
         environment |= {"BUSBAR_HISTORY": str(self.root / "history")} | more
-        return subprocess.run(
-            [str(word) for word in (LAB / "run", *where, self.lab, *words)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=240,
-            cwd=self.theirs,
-            env=environment,
+        return ran(
+            LAB / "run", *where, self.lab, *words, timeout=240, cwd=self.theirs, env=environment
         )
 
     def busbar(self, *words: object, **more: str) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import tarfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.cases import some
+from tests.said import ran
 
 from .common import ROOT, build
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.lab
 def in_image(image: Path, *words: str) -> str:
     """What a command prints inside."""
     command = ["apptainer", "exec", "--cleanenv", "--no-home", str(image), *words]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return ran(*command, check=True).stdout
 
 
 def contents(image: Path) -> set[str]:
@@ -126,7 +126,7 @@ def test_two_oci_builds_of_one_commit_are_the_same_bytes(
 
 def test_the_sif_carries_the_same_labels(sif: Path) -> None:
     command = ["apptainer", "inspect", "--json", "--labels", str(sif)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = ran(*command, check=True)
     labels: dict[str, Any] = json.loads(done.stdout)["data"]["attributes"]["labels"]
     fingerprint = json.loads(in_image(sif, "cat", "/opt/busbar/fingerprint.json"))
     assert labels["org.opencontainers.image.revision"] == fingerprint["commit"]
@@ -147,7 +147,7 @@ def test_versions_in_the_image_are_those_of_the_lock(sif: Path) -> None:
 def test_the_tuning_is_built_in_and_the_caller_wins(sif: Path) -> None:
     assert in_image(sif, "printenv", "OMPI_MCA_pml") == "ucx\n"
     command = ["apptainer", "exec", "--env", "OMPI_MCA_pml=ob1", str(sif), "printenv"]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = ran(*command, check=True)
     assert "OMPI_MCA_pml=ob1\n" in done.stdout
 
 

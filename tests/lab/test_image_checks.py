@@ -12,6 +12,7 @@ import pytest
 
 from busbar.delivery.environment import Environment
 from tests.cases import some
+from tests.said import ran
 
 from .checking import check, here, host_mpi, local_site, passed, slurm_site
 from .common import ROOT, Run
@@ -77,7 +78,7 @@ def test_by_another_runtime(oci: dict[str, Path], tmp_path: Path, runtime: str) 
     """Cross memory attach is among what both allow: ``link_matrix`` would see two copies."""
     site = local_site(tmp_path, runtime)
     command = [runtime, "load", "--input", str(oci["buildah"])]
-    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    loaded = ran(*command, check=True).stdout
     image = loaded.split("image: ")[-1].split("ID: ")[-1].strip()
     document = check(site, image, "-n", "gpu_aware$")
     assert passed(document) == {"gpu_aware"}

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import cases
+from tests.said import ran
 
 from .common import LAB, ROOT
 
@@ -53,7 +54,7 @@ def test_a_user_sees_which_rank_holds_up(fault: str, cause: str, lab: Path) -> N
 
     def as_user(*words: str) -> subprocess.CompletedProcess[str]:
         line = [LAB / "run", lab, "runuser", "-u", USER, "--", *words]
-        return subprocess.run(line, capture_output=True, text=True, check=False, cwd="/")
+        return ran(*line, cwd="/")
 
     libraries = f"PYTHONPATH={ROOT}:{sysconfig.get_path('platlib')}"
     busbar = ("env", libraries, PYTHON, "-m", "busbar")

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.said import ran
+
 from .common import LAB, Run
 
 pytestmark = pytest.mark.lab
@@ -84,16 +86,14 @@ def test_it_starts_soon_and_leaves_nothing_behind(second: Path, tmp_path: Path) 
         # Other tests of the lab mount file systems and start containers meanwhile.
         mounts = Path("/proc/mounts").read_text().splitlines()
         words = ["ip", "-br", "link"]
-        links = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        links = ran(*words, check=True).stdout
         of_labs = re.compile(r"(switch|bridge|leaf|uplink|n)\d*(\.\d+)?[@ ]")
         return [line for line in mounts if str(second) in line] + [
             line for line in links.splitlines() if of_labs.match(line)
         ]
 
     def processes() -> Counter[str]:
-        listing = subprocess.run(
-            ["ps", "-wweo", "args"], capture_output=True, text=True, check=True
-        )
+        listing = ran("ps", "-wweo", "args", check=True)
         return Counter(line for line in listing.stdout.splitlines() if str(tmp_path) in line)
 
     start = time.monotonic()
@@ -101,12 +101,7 @@ def test_it_starts_soon_and_leaves_nothing_behind(second: Path, tmp_path: Path) 
     subprocess.run([LAB / "up", "-n", "2", "-g", "0", second], check=True, capture_output=True)
     assert time.monotonic() - start < 120
     assert processes()
-    done = subprocess.run(
-        [LAB / "run", second, "srun", "-N2", "hostname"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    done = ran(LAB / "run", second, "srun", "-N2", "hostname", check=True)
     assert sorted(done.stdout.split()) == ["n1", "n2"]
     subprocess.run([LAB / "down", second], check=True)
     assert not second.exists()
@@ -126,6 +121,6 @@ def test_wrong_use_is_told(words: list[str], message: str) -> None:
     if os.geteuid():
         pytest.skip("the lab needs root")
     command = [LAB / words[0], *words[1:]]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(*command)
     assert done.returncode == 1
     assert message in done.stderr

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.said import ran
+
 from .common import LAB, ROOT
 from .test_center_slurm import ALONE, BETWEEN, command, document, on, site
 from .test_checks_slurm import messages
@@ -20,7 +22,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 def newest(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A cluster of it; n4 is drained."""
     directory = tmp_path_factory.mktemp("newest") / "cluster"
-    subprocess.run([LAB / "up", "-u", directory], check=True, capture_output=True, text=True)
+    ran(LAB / "up", "-u", directory, check=True)
     on(directory, "scontrol", "update", "NodeName=n4", "State=DRAIN", "Reason=bad fan")
     yield directory
     subprocess.run([LAB / "down", directory], check=True)

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.said import ran
+
 from .common import LAB, ROOT
 
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(900)]
@@ -66,14 +68,7 @@ def _environment(tmp_path: Path) -> dict[str, str]:
 
 
 def _on_head(lab: Path, tmp_path: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(word) for word in (LAB / "run", lab, *words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env=_environment(tmp_path),
-    )
+    return ran(LAB / "run", lab, *words, cwd=ROOT, env=_environment(tmp_path))
 
 
 @pytest.mark.long
@@ -83,9 +78,7 @@ def test_a_bad_node_does_not_fail_the_others(lab: Path, site: Path, tmp_path: Pa
     words += ["--site", site, "--output", output, "--sample", "0", "--max-hours", "0.2"]
     command = [str(word) for word in words]
     environment = _environment(tmp_path)
-    night = subprocess.run(
-        command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment
-    )
+    night = ran(*command, cwd=ROOT, env=environment)
     document = json.loads(night.stdout)
     gate, sweep, check = document["stages"]
     assert (night.returncode, gate["verdict"], document["left_out"]) == (1, "failed", [BAD]), (

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from tests.cases import sampled
+from tests.said import ran
 
 from .common import LAB, ROOT, Run
 from .test_checks_slurm import CHECKS, SITE, Cluster, cluster, ended, messages  # noqa: F401
@@ -52,9 +53,7 @@ def test_the_head_detects_the_site_of_the_cluster(
 ) -> None:
     """A job on a node describes the node; a check runs on the site as it was written."""
     words = (sys.executable, "-m", "busbar", "site", "detect", "--output", tmp_path / "lab")
-    done = subprocess.run(
-        [LAB / "run", cluster.lab, *words], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    done = ran(LAB / "run", cluster.lab, *words, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "is what Slurm states" not in done.stderr
     site = yaml.safe_load((tmp_path / "lab" / "site.yaml").read_text())

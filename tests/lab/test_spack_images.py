@@ -10,11 +10,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.said import ran
 
 from .common import ROOT, run_build
 from .test_image_builds import Archive, in_image
@@ -27,14 +28,7 @@ CACHED = ("libbsd", "libmd")
 
 def _run(*command: object, **more: str) -> None:
     """A command in the repository; fails with its whole output."""
-    done = subprocess.run(
-        [str(word) for word in command],
-        cwd=ROOT,
-        env=os.environ | more,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(*command, cwd=ROOT, env=os.environ | more)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -77,7 +71,7 @@ def images(installed: None, work: Path, tmp_path_factory: pytest.TempPathFactory
     spack = ROOT / "ci" / "spack"
     if not ((ROOT / ".spack/env.sh").exists() or "SPACK_ROOT" in os.environ):
         pytest.skip("Spack not found: `make spack-setup` gets it")
-    done = subprocess.run([spack / "setup.sh"], capture_output=True, text=True, check=False)
+    done = ran(spack / "setup.sh")
     if done.returncode:
         pytest.skip(done.stderr.strip().splitlines()[-1])
     directory = tmp_path_factory.mktemp("spack")

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from busbar.data import CHECKS
 from busbar.delivery.environment import Image
 from busbar.delivery.reframe import image_environment, site_configuration, write
 from busbar.preflight.model import Fingerprint, PreflightReport
+from tests.said import ran
 
 from ..files import written
 from .cases import REAL_LIBRARIES, Case
@@ -53,15 +53,10 @@ def script(
     )
 
     def run(check: str) -> list[str]:
-        done = subprocess.run(
-            [
-                *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
-                *("-C", config, "-c", CHECKS, "-n", f"^{check}$", "--warn-as-error"),
-                *("--prefix", tmp_path),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+        done = ran(
+            *(Path(sys.executable).with_name("reframe"), "--nocolor", "--dry-run"),
+            *("-C", config, "-c", CHECKS, "-n", f"^{check}$", "--warn-as-error"),
+            *("--prefix", tmp_path),
         )
         scripts = sorted(tmp_path.glob(f"stage/**/{check}*/rfm_job.sh"))
         assert scripts, done.stdout + done.stderr

@@ -16,6 +16,7 @@ from busbar.preflight.files import Directory
 from busbar.preflight.host import rocm_release
 from busbar.preflight.loader import View
 from busbar.slurm.client import call
+from tests.said import ran
 
 from ..files import executable, written
 from .cases import REAL_LIBRARIES, Case
@@ -231,7 +232,7 @@ def test_a_host_or_program_that_does_not_do_is_told(
 
 def test_the_table_says_verdict_and_launch_line(cuda: Case) -> None:
     command = [sys.executable, "-m", "busbar", *cuda.words()]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = ran(*command)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.startswith("ready: ")
     assert "next: srun --nodes=2 --ntasks-per-node=8 --mpi=pmix --kill-on-bad" in done.stdout

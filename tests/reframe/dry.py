@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from busbar.data import CHECKS
+from tests.said import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -23,15 +24,10 @@ def reframe(
     **variables: str,
 ) -> subprocess.CompletedProcess[str]:
     """Run it below a directory; ``dry`` leaves the jobs to be read."""
-    return subprocess.run(
-        [
-            *(Path(sys.executable).with_name("reframe"), "--nocolor"),
-            *(["--dry-run"] if dry else []),
-            *("-C", config, "-c", checks, "--prefix", directory, *options),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    return ran(
+        *(Path(sys.executable).with_name("reframe"), "--nocolor"),
+        *(["--dry-run"] if dry else []),
+        *("-C", config, "-c", checks, "--prefix", directory, *options),
         env={**os.environ, "BUSBAR_DECLARED": "1", **variables},
     )
 

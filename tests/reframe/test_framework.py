@@ -14,6 +14,7 @@ import pytest
 from busbar.data import CHECKS
 from busbar.delivery.programs import python_with_torch
 from busbar.parse.events import Error, Rank, ReadingEvent, parse
+from tests.said import ran
 
 from .dry import ROOT, jobs, reframe
 
@@ -78,9 +79,7 @@ def with_torch(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
         pytest.skip("no PyTorch is here (BUSBAR_TORCH_PYTHON names a Python that has it)")
     # PyTorch 1.13 cannot read its own default of these two under Python 3.11.
     environment = os.environ | {"PET_TEE": "1", "PET_REDIRECTS": "1"}
-    return subprocess.run(
-        [python, *arguments], capture_output=True, text=True, check=False, env=environment
-    )
+    return ran(python, *arguments, env=environment)
 
 
 @pytest.mark.parametrize("launcher", ["itself", "torchrun"])

@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from busbar.check.listing import lines, match
 from busbar.data import CHECKS
 from busbar.delivery.choice import Choice
 from busbar.delivery.reframe import configuration, write
+from tests.said import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 GOLDEN = ROOT / "tests" / "golden"
@@ -84,24 +84,16 @@ def test_list(config, checks, name):
 
 def test_the_command_prints_the_list():
     """With the name of a site, of which nothing is on this machine."""
-    done = subprocess.run(
-        [Path(sys.executable).with_name("busbar"), "check", "--site=mi300x", "--list"],
-        capture_output=True,
-        text=True,
-        check=True,
+    done = ran(
+        Path(sys.executable).with_name("busbar"), "check", "--site=mi300x", "--list", check=True
     )
     assert done.stdout == (GOLDEN / "mi300x.txt").read_text()
 
 
 def test_require_fails_without_the_feature(tmp_path):
-    done = subprocess.run(
-        [
-            *(Path(sys.executable).with_name("busbar"), "check", "--site=local"),
-            *("-n", "memory", "--require", "osu", "--output", tmp_path),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    done = ran(
+        *(Path(sys.executable).with_name("busbar"), "check", "--site=local"),
+        *("-n", "memory", "--require", "osu", "--output", tmp_path),
     )
     assert done.returncode == 1
     assert "feature osu is required but not available" in done.stdout

@@ -11,6 +11,7 @@ import pytest
 
 from busbar.parse.events import ReadingEvent, parse
 from tests.cases import some
+from tests.said import ran
 
 pytestmark = pytest.mark.run
 
@@ -26,7 +27,7 @@ def program(tmp_path_factory):
 
 
 def run(program, *arguments):
-    done = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    done = ran(program, *arguments)
     return done.returncode, [parse(line) for line in done.stdout.splitlines()]
 
 

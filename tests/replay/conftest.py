@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.files import read_table
+from tests.said import ran
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -128,15 +128,10 @@ def replay(prefix: Path, toolkit: Path, index: dict[str, Any], tmp_path: Path) -
         hosts = tmp_path / "hosts"
         nodes = known.get("hosts", ["vm"])
         hosts.write_text("\n".join(nodes) + "\n")
-        done = subprocess.run(
-            [
-                *(Path(sys.executable).with_name("busbar"), "check", "--json"),
-                *("--site", str(sites), "--prefix", str(prefix), "--delivery", "prefix"),
-                *("--output", tmp_path / "out", *options),
-            ],
-            capture_output=True,
-            text=True,
-            check=False,
+        done = ran(
+            *(Path(sys.executable).with_name("busbar"), "check", "--json"),
+            *("--site", str(sites), "--prefix", str(prefix), "--delivery", "prefix"),
+            *("--output", tmp_path / "out", *options),
             cwd=tmp_path / "cwd",
             env={
                 **os.environ,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 import sys
 import zipfile
 from html import unescape
@@ -28,6 +27,7 @@ from busbar.report.sweep import map_of
 from busbar.report.trend import by_check, trend
 from busbar.verdict import Verdict
 from tests.certify.records import FakeFleet
+from tests.said import ran
 
 from .documents import FACTS, MARKUP, cause, curve_rows, event, matrix_rows, row, series, snapshot
 
@@ -83,14 +83,9 @@ addEventListener("message", (event) => { seen.textContent += event.data + "\\n";
 def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The script of axe-core, pinned by hash."""
     directory = tmp_path_factory.mktemp("axe")
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
-            *("--require-hashes", "-r", HERE / "axe.txt", "-d", directory),
-        ],
-        check=False,
-        capture_output=True,
-        text=True,
+    done = ran(
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"),
+        *("--require-hashes", "-r", HERE / "axe.txt", "-d", directory),
     )
     if done.returncode and "HASH" not in done.stderr.upper():
         pytest.skip("no package index is here")
@@ -137,17 +132,13 @@ def browse(text: str, tmp_path: Path, *, dark: bool = False) -> tuple[str, list[
     """What Chromium makes of a page, and what it printed to its console."""
     file = tmp_path / "page.html"
     file.write_text(text)
-    done = subprocess.run(
-        [
-            *("chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"),
-            *("--enable-logging=stderr", "--virtual-time-budget=20000"),
-            f"--blink-settings=preferredColorScheme={0 if dark else 1}",
-            *("--window-size=1600,900", f"--user-data-dir={tmp_path / 'profile'}"),
-            file.as_uri(),
-        ],
+    done = ran(
+        *("chromium", "--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"),
+        *("--enable-logging=stderr", "--virtual-time-budget=20000"),
+        f"--blink-settings=preferredColorScheme={0 if dark else 1}",
+        *("--window-size=1600,900", f"--user-data-dir={tmp_path / 'profile'}"),
+        file.as_uri(),
         check=True,
-        capture_output=True,
-        text=True,
         timeout=240,
     )
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import replace
 from math import inf, nan
 from pathlib import Path
@@ -27,6 +26,7 @@ from busbar.report.job import job_metrics
 from busbar.report.prometheus import metrics, node_metrics
 from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.said import ran
 
 from .documents import MARKUP, document, matrix_rows, row, snapshot
 
@@ -90,14 +90,7 @@ def promtool(*words: str, text: str = "") -> None:
     """Run Prometheus' own tool, of Debian's package prometheus."""
     if not shutil.which("promtool"):
         pytest.skip("promtool is not installed")
-    done = subprocess.run(
-        ["promtool", *words],
-        input=text,
-        check=False,
-        capture_output=True,
-        text=True,
-        cwd=MONITORING,
-    )
+    done = ran("promtool", *words, input=text, cwd=MONITORING)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

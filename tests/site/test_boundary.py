@@ -25,6 +25,7 @@ from busbar.site.family import Family, LinkClasses
 from busbar.site.load import find
 from busbar.site.model import Site
 from busbar.site.record import Record
+from tests.said import ran
 
 COMMANDS = ["$(touch F)", "a`touch F`", "x\ntouch F", "x\r", "\x1b[2J", "a\x00b", "${X:-$(id)}"]
 QUOTES = """'; : >F; ' "; : >F; " ; : >F # && : >F | : >F > F \\"""
@@ -99,13 +100,7 @@ def test_what_a_site_may_hold_stays_text(tmp_path: Path) -> None:
     assert len(planted) > 15
     reframe = [str(Path(sys.executable).with_name("reframe")), "--nocolor", "--dry-run"]
     reframe += ["-C", str(directory / "reframe.py"), "-c", str(CHECKS)]
-    done = subprocess.run(
-        [*reframe, "--prefix", tmp_path],
-        capture_output=True,
-        text=True,
-        check=False,
-        env={**os.environ, "BUSBAR_DECLARED": "1"},
-    )
+    done = ran(*reframe, "--prefix", tmp_path, env={**os.environ, "BUSBAR_DECLARED": "1"})
     scripts = list(tmp_path.rglob("rfm_job.sh"))
     assert len(scripts) > 50, done.stdout
     for script in scripts:

@@ -28,7 +28,7 @@ from busbar.verdict import Verdict
 from tests.cases import cases
 from tests.expect.published import readings
 from tests.expect.test_every_site import alike
-from tests.said import Command
+from tests.said import Command, ran
 
 from .fresh import FRESH, port
 from .saved import DATA, detect_text, h200_outputs, inventory, wrong
@@ -356,7 +356,7 @@ def test_the_driver_is_requested_for_multicast(tmp_path: Path) -> None:
     subprocess.run(["c++", "-shared", "-fPIC", "-o", library, source], check=True)
     command = [sys.executable, "-m", "busbar.detect.multicast"]
     environment = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    done = ran(*command, env=environment)
     assert (done.returncode, done.stdout) == (0, "1\n")
 
 

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import subprocess
-
 from busbar import site as sites
 from tests.cases import cases
-from tests.said import Command
+from tests.said import Command, ran
 
 
 def environment(name: str, **options: object) -> dict[str, str]:
@@ -85,9 +83,7 @@ def test_variables(
 def test_shell_form_is_read_by_a_shell(name: str, busbar: Command) -> None:
     said = busbar("site env --shell", name)
     assert said.status == 0
-    printed = subprocess.run(
-        ["sh", "-c", said.out + "env -0"], capture_output=True, text=True, check=True, env={}
-    ).stdout
+    printed = ran("sh", "-c", said.out + "env -0", check=True, env={}).stdout
     found = dict(entry.split("=", 1) for entry in printed.split("\0") if entry)
     assert environment(name).items() <= found.items()
     assert said.out.count("\n# ") + said.out.startswith("# ") == len(environment(name))

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 
 import pytest
 
@@ -17,6 +16,7 @@ from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus, without_vi
 from busbar.errors import BusbarError
 from busbar.site.load import find
 from tests.cases import cases
+from tests.said import ran
 
 ORDERED = "GPU-1,GPU-0,GPU-3,GPU-2"
 
@@ -83,9 +83,7 @@ def test_plain_reframe_clears_its_own_environment(monkeypatch):
 def test_a_rank_says_what_it_sees(shown, visible):
     """Slurm sets CUDA's variable beside ROCR's; HIP takes its own, which a check sets."""
     script = CHECKS / "src" / "placed.sh"
-    done = subprocess.run(
-        [script, "true"], capture_output=True, text=True, check=True, env={**os.environ, **shown}
-    )
+    done = ran(script, "true", check=True, env={**os.environ, **shown})
     assert json.loads(done.stdout)["placed"]["visible"] == visible
 
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from busbar.cli import main
+from tests.said import ran
 
 from ..files import executable, written
 
@@ -40,14 +41,7 @@ def run(checkout: Path, script: str, *args: str, **env: str) -> subprocess.Compl
     clean = {k: v for k, v in os.environ.items() if "SPACK" not in k}
     places = [p for p in clean["PATH"].split(os.pathsep) if not (Path(p) / "spack").exists()]
     config = {"PATH": os.pathsep.join(places), "GIT_CONFIG_GLOBAL": str(checkout / "gitconfig")}
-    return subprocess.run(
-        [str(checkout / "ci/spack" / script), *args],
-        env={**clean, **config, **env},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    return ran(checkout / "ci/spack" / script, *args, env={**clean, **config, **env}, timeout=240)
 
 
 def refused(checkout: Path, script: str, *args: str, **env: str) -> str:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.said import ran
+
 pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -26,17 +28,13 @@ def _spack() -> None:
         os.environ.get("SPACK_ROOT") or os.environ.get("GIT_MIRROR") or shutil.which("spack")
     ):
         pytest.skip("Spack not found: `make spack-setup` gets it")
-    done = subprocess.run(
-        [ROOT / "ci/spack/setup.sh"], capture_output=True, text=True, check=False
-    )
+    done = ran(ROOT / "ci/spack/setup.sh")
     if done.returncode:
         pytest.skip(done.stderr.strip().splitlines()[-1])
 
 
 def script(name: str, *args: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [ROOT / "ci/spack" / name, *args], capture_output=True, text=True, check=False
-    )
+    return ran(ROOT / "ci/spack" / name, *args)
 
 
 @pytest.mark.timeout(600)

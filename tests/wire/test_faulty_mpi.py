@@ -25,6 +25,7 @@ from busbar.engine.run import Run
 from busbar.explain import Source, explain
 from busbar.verdict import Verdict, combined
 from tests.cases import some
+from tests.said import ran
 
 from ..test_gpu_aware_program import environment
 
@@ -158,17 +159,12 @@ def judged(root, program, library):
         if attack:
             faults = {"FAULT": attack.fault, "FAULT_EVERY": str(attack.every), **attack.more}
         crowd = ["--map-by", ":oversubscribe"] if len(os.sched_getaffinity(0)) < 2 else []
-        done = subprocess.run(
-            [
-                *(BIN / "mpirun", *crowd, "-n", "2", "env", f"LD_PRELOAD={library}"),
-                *(program, *options),
-            ],
-            capture_output=True,
-            text=True,
+        done = ran(
+            *(BIN / "mpirun", *crowd, "-n", "2", "env", f"LD_PRELOAD={library}"),
+            *(program, *options),
             errors="backslashreplace",
             env={**base, **faults, NONCE: "0123"},
             timeout=120,
-            check=False,
         )
         text = done.stdout + done.stderr
         launch = BenchLaunch(
