@@ -25,8 +25,21 @@ if TYPE_CHECKING:
 Declaration = Callable[[argparse._ActionsContainer], object]
 """Adds one or more options to a parser."""
 
-_PATHS = ("FILE", "DIR", "PATH")
+PATHS = ("FILE", "DIR", "PATH")
 """Metavars of arguments that default to type `Path`."""
+_OF_FILES = (
+    ".csv",
+    ".html",
+    ".json",
+    ".log",
+    ".md",
+    ".out",
+    ".pdf",
+    ".png",
+    ".txt",
+    ".xml",
+    ".yaml",
+)
 
 
 def option(spec: str, text: str, **settings: Any) -> Declaration:
@@ -40,8 +53,8 @@ def option(spec: str, text: str, **settings: Any) -> Declaration:
     value = "" if names == words else words[-1]
     metavar = value.removesuffix("...")
     several = metavar != value
-    if metavar in _PATHS:
-        settings.setdefault("type", Path)
+    if metavar in PATHS:
+        settings.setdefault("type", _directory if metavar == "DIR" else Path)
     if not names:
         names = [settings.pop("dest", metavar.lower())]
         settings = {"nargs": "*"} | settings if several else settings
@@ -54,6 +67,13 @@ def option(spec: str, text: str, **settings: Any) -> Declaration:
         text += " (default: %(default)s)"
     settings |= {"metavar": metavar} if metavar else {}
     return lambda parser: parser.add_argument(*names, help=text, **settings)
+
+
+def _directory(text: str) -> Path:
+    path = Path(text)
+    if path.suffix in _OF_FILES and not path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text!r} is the name of a file, not of a directory")
+    return path
 
 
 def together(title: str, options: Iterable[Declaration]) -> Declaration:

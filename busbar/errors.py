@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
@@ -17,7 +19,7 @@ _MOST_KNOWN = 45
 """Words in a list of all that are known."""
 _PERMISSIONS = "ls -l shows its permissions, chmod changes them"
 _STEPS = {
-    errno.ENOENT: "check the path; mkdir -p makes a directory",
+    errno.ENOENT: "check the path",
     errno.EACCES: _PERMISSIONS,
     errno.EPERM: _PERMISSIONS,
     errno.ENOSPC: "make room",
@@ -68,6 +70,8 @@ def of_os(error: OSError, what: str, where: object = None, hint: str = "") -> Bu
     """Return the error for users of an ``OSError``; the next step follows from its kind."""
     place = str(where if where is not None else error.filename or "")
     step = hint or _STEPS.get(error.errno or 0, "check the path")
+    if error.errno == errno.ENOENT and "written" in what and (parent := os.path.dirname(place)):
+        step = f"mkdir -p {shlex.quote(parent)} makes its directory"
     return BusbarError(f"{what}: {error.strerror or error}", where=place, hint=step)
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
-from busbar.arguments import accepts
+from busbar.arguments import PATHS, accepts
 from busbar.commands import SUMMARIES
 from busbar.errors import BusbarError
 from busbar.mistakes import commands_with, other_command, reader
@@ -29,7 +29,7 @@ from busbar.slurm.options import sbatch_options
 from busbar.units import SECONDS, duration
 
 _SITE_KEYS = {*Site.model_fields, *Partition.model_fields} - {"name"}
-_FEW, _MOST = 10, 2
+_MOST = 2
 _RATE = re.compile(
     r"(?P<count>\d{1,9}(?:\.\d{1,9})?) ?[Gg](?:i?B|(?P<bits>b(?:its?)?))?(?:/s|ps)?"
 )
@@ -59,7 +59,9 @@ class Meant:
         table = beside(__file__)["options"]
         # Several words tell whose they are: -b is of Slurm as well, -b 8 -e 1G of nccl-tests.
         given = {each.partition("=")[0] for each in self._words}
-        of = Counter(row["of"] for row in table for name in row["names"] if name in given)
+        of = Counter(
+            of for of, _ in {(row["of"], n) for row in table for n in given & {*row["names"]}}
+        )
         rows = [each for each in table if word in each["names"]]
         rows = [each for each in rows if each.get("where", "--help") in self._options]
         rows.sort(key=lambda row: -of[row["of"]])
@@ -99,7 +101,7 @@ class Meant:
         if name in _SITE_KEYS and "--site" in self._options:
             return f"; write it as the key {name} in site.yaml, and pass that with --site"
         known = [key for key in self._options if key not in ("--help", "--version")]
-        return f"; known: {', '.join(known)}" if len(known) <= _FEW else ""
+        return f"; known: {', '.join(known)}"
 
     def _written(self, key: str, value: str) -> str:
         """Return an option with the value if that is (almost) valid, otherwise with its form."""
@@ -114,7 +116,8 @@ class Meant:
         """Return the valid value that is meant: with the word after it, or in another unit."""
         key = action.option_strings[-1] if action.option_strings else ""
         both = f"{value} {dict(pairwise(self._words)).get(value, '')}"
-        if key and (action.type or action.choices) and accepts(action, both):
+        is_typed = (action.type or action.choices) and action.metavar not in PATHS
+        if key and is_typed and accepts(action, both):
             return f"; write {key} {shlex.quote(both)}"
         parts = [each for each in re.split("[,:]", value) if accepts(action, each)]  # 8M:1G
         meant = next(_valid(action, value), (parts or [""])[-1])
@@ -122,6 +125,8 @@ class Meant:
 
     def place(self, word: str) -> str:
         """Return the option that takes a word: of that value, the one before it, of a site."""
+        if meant := self._of_program(word, "", [word]):
+            return meant
         before = self._words[: self._words.index(word)] if word in self._words else []
         options = self._options
         quoted = ""
@@ -130,7 +135,7 @@ class Meant:
                 " ".join([*before[last[-1] :], word]).replace("=", " ", 1).partition(" ")
             )
             action = next((a for a in options.values() if option in a.option_strings), None)
-            is_typed = action and (action.type or action.choices) and action.type is not Path
+            is_typed = action and (action.type or action.choices) and action.metavar not in PATHS
             valid = next(_valid(action, value), "") if action and is_typed else ""
             if valid or option == "--sbatch":
                 quoted = f"; write {option} {shlex.quote(valid or value)}"
@@ -141,7 +146,8 @@ class Meant:
         found = [key for key, each in options.items() if word in (each.choices or ())]
         if not (found or quoted) and _is_site(word) and "--site" in options:
             found = ["--site"]
-        found = found or [key for key in ["--name"] if key in options and word.isidentifier()]
+        is_name = len(word) > 2 and word.isidentifier()
+        found = found or [key for key in ["--name"] if key in options and is_name]
         if not (found or quoted) and ("/" in word or "." in word):
             found = [key for key in of_paths if key == "--output"] or of_paths
         return quoted or (f"; did you mean '{found[0]} {word}'?" if found else "")
@@ -158,7 +164,9 @@ def of_no_command(word: str, known: Sequence[str], group: str) -> str:
         return f"; write {reader(Path(word))}"
     if os.sep in word and _is_site(word):
         return f"; write busbar COMMAND --site {word}"
-    meant = other_command(word, known, group)
+    rows = beside(__file__)["commands"] if not nearest(word, known) else []
+    rows = [row for row in rows if word in row["names"] and row["group"] in (group, "any")]
+    meant = rows[0]["then"] if rows else other_command(word, known, group)
     return f"; {meant}" if meant else ""
 
 
@@ -170,7 +178,8 @@ def _is_site(word: str) -> bool:
 
 def _valid(action: argparse.Action, value: str) -> Iterator[str]:
     """Yield a value and other ways to write it, as far as the option accepts them."""
-    nearly = [value, f"{value}m", f"{value}%", value.replace(",", "."), value.strip("'\" ")]
+    nearly = [value, *([f"{value}m", f"{value}%"] if value[-1:].isdigit() else ())]
+    nearly += [value.replace(",", "."), value.strip("'\" "), os.path.splitext(value)[0]]
     nearly += [re.sub("[ ,;]+", ",", value), value.lower(), value.upper(), *_dates(value.lower())]
     nearly += [re.sub("(?i)/s$|ps$", "", value)]
     if (rate := _RATE.fullmatch(value)) and action.metavar == "GBPS":

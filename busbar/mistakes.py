@@ -46,7 +46,7 @@ def other_command(word: str, known: Sequence[str], group: str) -> str:
         for each, entries in declared.items()
         if each.split()[0] == group or (not group and len(word) > _SHORT)
         for spec in _specs(entries)
-        if nearest(word, re.findall(r"--(?P<name>[\w-]+)", spec))
+        if nearest(word, re.findall(r"--[\w-]+", spec))
     ]
     options.sort(key=lambda each: f"--{word} " not in f"{each} ")
     meant = whole or (options or others if group else others or options)
@@ -101,7 +101,9 @@ def refuse_other_file(command: str, words: Sequence[str]) -> None:
         if not os.path.isfile(name):
             continue
         error = _of_kind(Path(name), f"{command} {option}".strip())
-        if error and (command != "explain" or "name" in _kind(Path(name))):
+        kind = _kind(Path(name))
+        is_certain = "name" in kind or '"busbar-' in kind.get("pattern", "")
+        if error and (command != "explain" or is_certain):
             raise error
 
 
@@ -135,10 +137,14 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
         else:
             place = f"{command} {option}".strip()
             whole = error.where.rstrip("/") == name  # not for files inside an image
-            if whole and path.is_dir() and "regular file" in error.what:
-                inside = (f for f in sorted(path.glob("*.json*")) if place in _kind(f)["accepted"])
-                hint = f"pass a file in it{''.join(f', such as {f}' for f in [*inside][:1])}"
-                return BusbarError("is a directory", where=error.where, hint=hint)
+            if whole and path.is_dir():
+                inside = [f for f in sorted(path.glob("*.json*")) if place in _kind(f)["accepted"]]
+                others = (_of_kind(f, place) for f in sorted(path.glob("*.json*")))
+                if other := next(filter(None, others), None) if not inside else None:
+                    return other
+                if "regular file" in error.what:
+                    hint = f"pass a file in it{''.join(f', such as {f}' for f in inside[:1])}"
+                    return BusbarError("is a directory", where=error.where, hint=hint)
             return _of_kind(path, place) or error
         return BusbarError(error.what, where=error.where, hint=hint, others=error.others)
     return error

@@ -33,7 +33,7 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
         [plain[each] for each in get_close_matches(meant, plain, n=1, cutoff=0.85)],
         [each for each in words if len(meant) >= _PART and meant in _parts(each)],
         [plain[close]] if close else [],
-        [each for each in words if meant in synonyms().get(each.lstrip("-"), ())],
+        [each for each in words if meant in synonyms().get(each, ())],
         [plain[each] for each in get_close_matches(meant, _like(meant, plain), n=1, cutoff=0.66)],
         [plain[each] for each in sorted(begun, key=len)],
         _of_most_parts(_parts(word[:_LONGEST]), words),
@@ -56,14 +56,16 @@ def misspelled(word: str, known: Iterable[str]) -> str:
 
 @cache
 def synonyms() -> dict[str, list[str]]:
-    """Return what is typed for words of Busbar; nothing in the compiled gate, without YAML."""
+    """Return what is typed for words and options; nothing in the compiled gate, without YAML."""
     found: dict[str, list[str]] = {}
     with suppress(ImportError, OSError):
         from yaml import safe_load  # noqa: PLC0415 - only for a mistake
 
         groups = safe_load(Path(__file__).with_suffix(".yaml").read_text("utf-8"))
-        for word, typed in (row for group in groups.values() for row in group.items()):
-            found.setdefault(word, []).extend(map(_plain, typed))
+        for kind, group in groups.items():
+            for word, typed in group.items():
+                key = f"--{word}" if kind == "options" else word
+                found.setdefault(key, []).extend(map(_plain, typed))
     return found
 
 
@@ -79,7 +81,7 @@ def _of_most_parts(parts: Sequence[str], words: Sequence[str]) -> list[str]:
     in_all = set.intersection(*({*_parts(each)} for each in words)) if words[1:] else set()
     own = [part for part in parts if part not in in_all]  # ucx tells no lane from others
     shares = {
-        each: sum(len(p) for p in own if any(_same_part(p, known) for known in _parts(each)))
+        each: sum(len(p) for p in own if any(_same_part(p, k, each) for k in _parts(each)))
         for each in words
     }
     most = max(shares.values(), default=0)
@@ -90,11 +92,12 @@ def _of_most_parts(parts: Sequence[str], words: Sequence[str]) -> list[str]:
     return found if len(found) <= _MOST else [e for e in found if len(_parts(e)) == fewest]
 
 
-def _same_part(part: str, known: str) -> bool:
-    """Return whether most of two words is the same beginning, or they mean the same."""
+def _same_part(part: str, known: str, word: str) -> bool:
+    """Return whether a part begins as one of ``word`` does, or means the same."""
     least = max(_PART, ceil(0.75 * min(len(part), len(known))))
     is_begun = len(part) >= least and part[:least] == known[:least]
-    return part == known or is_begun or part in synonyms().get(known, ())
+    key = f"--{known}" if word.startswith("-") else known
+    return part == known or is_begun or part in synonyms().get(key, ())
 
 
 def _parts(word: str) -> list[str]:

@@ -36,6 +36,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]:
         (path / name).mkdir()
         (path / name / "site.yaml").write_text(site.replace(right, wrong))
+    (path / "run").mkdir()
+    (path / "run/results.json").write_text('{"schema": "busbar-check/1"}')
     (path / "sweeps").mkdir()
     shutil.copy(path / "results.jsonl", path / "sweeps")
     return path

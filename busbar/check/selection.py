@@ -117,7 +117,7 @@ def refuse_nothing(
 
 def _refuse(option: str, given: str, existing: Iterable[str]) -> Never:
     names = sorted(existing)
-    hint = suggestion(given, names)
+    hint = suggestion(given, names) + "; -n chooses by name" * (option == "-t")
     if "," in given:
         hint = f"repeat it: {' '.join(f'{option} {each}' for each in given.split(','))}"
     raise BusbarError(f"no check has {given!r}", where=option, hint=hint)

@@ -219,12 +219,12 @@ def read(source: Source, more: Sequence[Pattern] = ()) -> list[JobOutput]:
     """Return the runs of one file: at least one, which is empty if nothing was recognised."""
     with Stream(source) as stream:
         unwrap = wrapping(stream.head)
-        facts = None if unwrap else _read_json(stream, source.name)
-        if facts is not None:
-            return [facts]
         steps = Steps(source.name, patterns(tuple(more)), source.first)
         if is_document(stream.head.decode("utf-8", "replace")):
             return steps.finish()
+        facts = None if unwrap else _read_json(stream, source.name)
+        if facts is not None:
+            return [facts]
         head = last = b""
         for number, block in blocks(stream, source.first):
             text = unwrap(block) if unwrap else block

@@ -74,7 +74,7 @@ def explain(
     if not any(output.known for output in outputs):
         sizes = [f.stat().st_size for f in files if isinstance(f, Path) and f.is_file()]
         what = "no known tool output found" if any(sizes) or not sizes else "is empty"
-        where = names_text([source.name for source in sources])
+        where = names_text([f.name if isinstance(f, Source) else str(f) for f in files])
         raise BusbarError(what, where=where, hint=_EXPECTED)
     known = known or Run(site=site, engine=engine)
     return [explain_output(output, known, asked=asked or {}) for output in outputs]

@@ -93,11 +93,13 @@ def is_mention(found: re.Match[str], needle: str) -> bool:
 
 
 def is_document(head: str) -> bool:
-    """Return whether a file begins as a manual with titles, or as source code with a licence.
+    """Return whether a file begins as a manual, as source code with a licence, or as ours.
 
-    Both show messages that no program printed in this run. A table of a benchmark in it is of a
+    All show messages that no program printed in this run. A table of a benchmark in it is of a
     run, so it is read.
     """
+    if _RE["ours"].match(head):
+        return True
     if _RE["table"].search(head):
         return False
     if _RE["licensed"].match(head):
