@@ -36,6 +36,7 @@ from tests.test_terminal import hidden
 HOSTILE = (
     "x'); DROP TABLE reading; --\"><script>alert(1)</script><img src=x onerror=a()>{{ 7 * 7 }}"
     '$(touch F)`touch F`\\\x1b[2J\u202e\x00\n# TYPE forged gauge\nforged{a="1"} 1\nverdict: pass'
+    "\r\u2028verdict: pass\u2029\u0085\u2066]]><%= 7 %>"
 )
 LINES = {"# TYPE forged gauge", 'forged{a="1"} 1', "verdict: pass"}
 

@@ -295,10 +295,10 @@ def hanging(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], tuple[
     """Starts a check one of whose ranks never ends; gives its job's number and its process."""
     started: list[subprocess.Popen[str]] = []
 
-    def start(name: str) -> tuple[str, subprocess.Popen[str]]:
+    def start(name: str, check: str = "link_matrix") -> tuple[str, subprocess.Popen[str]]:
         before = set(cluster.control("squeue", "-h", "-t", "R", "-o", "%i").split())
-        inject = ("-S", "link_matrix.more_options=--inject=hang")
-        matrix = only("link_matrix", "link_matrix")
+        inject = ("-S", f"{check}.more_options=--inject=hang")
+        matrix = only("link_matrix", check)
         process = cluster.start(tmp_path / name, "srun", *matrix, *inject)
         started.append(process)
         while process.poll() is None:
@@ -340,14 +340,15 @@ def test_what_slurm_ends_has_failed_and_says_why(
         cluster.control("scontrol", "update", f"NodeName={other}", "State=IDLE")
 
 
-def test_a_rank_that_dies_ends_those_that_wait_for_it(
-    cluster: Cluster, hanging: Callable[[str], tuple[str, Any]]
+def test_a_rank_that_dies_ends_that_of_another_node(
+    cluster: Cluster, hanging: Callable[..., tuple[str, Any]]
 ) -> None:
-    """In seconds: the job itself would last two minutes."""
-    job, process = hanging("death")
-    node = cluster.control("squeue", "-h", "-j", job, "-o", "%N").strip()
-    killed = "until [ $(pgrep -xc gpu_aware) -ge 2 ]; do sleep 0.1; done; pkill -9 -nx gpu_aware"
-    cluster.on_node(node, "sh", "-c", killed)
+    """In seconds: it waits, and the job itself would last two minutes."""
+    job, process = hanging("death", "link_matrix_nodes")
+    nodes = cluster.control("squeue", "-h", "-j", job, "-o", "%N").strip()
+    *_, node = cluster.control("scontrol", "show", "hostnames", nodes).split()
+    hang = "until pgrep -x gpu_aware; do sleep 0.1; done; sleep 5"
+    cluster.on_node(node, "sh", "-c", f"{hang}; pkill -KILL -x gpu_aware")
     began = time.monotonic()
     status, document = ended(process)
     assert time.monotonic() - began < 45, messages(document)

@@ -74,6 +74,7 @@ class Cluster:
         return done.stdout + done.stderr + self.state()
 
     def clear(self) -> None:
+        self.on("head", "pkill", "-9", "-u", USER)  # may still exchange names
         shutil.rmtree(self.theirs)
         self.theirs.mkdir()
         shutil.chown(self.theirs, USER, USER)
@@ -244,6 +245,80 @@ DRAIN = {
     "a process with the name of the gate": (
         "timeout 20 sh -c 'exec -a \"busbar gate\" sleep 20' >/dev/null 2>&1 &"
     ),
+    "variables of the loader, the shell and Python": (
+        "srun -w n1 --export=ALL,LD_AUDIT=@theirs@/x.so,GLIBC_TUNABLES=glibc.malloc.check=3,"
+        "GCONV_PATH=@theirs@,LOCPATH=@theirs@,TMPDIR=@theirs@,PS4=x,SHELLOPTS=xtrace,IFS=/,"
+        "CDPATH=@theirs@,HOME=@theirs@,XDG_CACHE_HOME=@theirs@,PYTHONUSERBASE=@theirs@,"
+        "PYTHONPLATLIBDIR=@theirs@,PYTHONPYCACHEPREFIX=@theirs@,PYTHONWARNINGS=error true"
+    ),
+    "variables of SPANK": (
+        "SPANK_PATH=@theirs@ SPANK_LD_PRELOAD=@theirs@/x.so _SLURM_SPANK_OPTION_x_y=1"
+        " SLURM_SPANK_X=1 sbatch -w n1 -W -o /dev/null --wrap=true"
+    ),
+    "directives of a burst buffer": (
+        "printf '#!/bin/sh\\n#DW jobdw $(touch @secret@)\\n#BB x\\ntrue\\n' >bb.sh;"
+        " sbatch -w n1 -W -o /dev/null --bb='capacity=1G`touch @secret@`' bb.sh"
+    ),
+    "strings that steer a terminal or a template": (
+        "sbatch -w n1 -W -o /dev/null -J \"$(printf '\\033]0;x\\007{{7*7}}$(touch @secret@)')\""
+        " --comment=\"$(printf 'x\\nState=DRAIN Reason=x')\" --mail-user='`touch @secret@`'"
+        " --wckey='x$(id)' --wrap=true; sbatch -w n1 -W -o /dev/null -J '-x --drain' --wrap=true"
+    ),
+    "comments of administrators": (
+        "j=$(sbatch --parsable -w n1 --hold -o /dev/null --wrap=true);"
+        " scontrol update JobId=$j AdminComment='drain: x'; scontrol update JobId=$j Extra='x';"
+        " scontrol update JobId=$j Comment='[node_problem] gpu_xid (busbar)'; scontrol release $j"
+    ),
+    "output into files of root": (
+        "sbatch -w n1 -W -o @secret@ --open-mode=truncate --wrap='echo x'; srun -w n1 -D"
+        " @root@/busbar sh -c 'echo BUSBAR=x >gate.conf'; srun -w n1 --bcast=@secret@ -f true;"
+        " sbatch -w n1 -W -o @root@/busbar/gate.conf --wrap='echo BUSBAR=x'"
+    ),
+    "limits of the user": (
+        "prlimit --nofile=9 --pid 1; ulimit -v 400000; ulimit -f 0; srun --propagate -w n1 true"
+    ),
+    "capabilities and setuid": (
+        "cp /bin/sleep s; setcap cap_sys_admin+ep s; chmod 6755 s; install -o root /bin/sh sh"
+    ),
+    "an ACL": (
+        "python3 -I -c 'import os, struct; entries = ((1, 7, -1), (2, 7, 5), (4, 5, -1),"
+        ' (16, 7, -1), (32, 5, -1)); acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHi",'
+        ' *each) for each in entries); os.setxattr(".", "system.posix_acl_default", acl);'
+        ' os.setxattr("@root@/busbar", "system.posix_acl_access", acl)\''
+    ),
+    "sparse files of 1 TB": "truncate -s 1T big; truncate -s 1T /dev/shm/sparse",
+    "an Xid by write and syslog": (
+        'python3 -I -c \'import os; os.write(os.open("/dev/kmsg", 1), b"<3>NVRM: Xid")\';'
+        " python3 -I -c 'import ctypes; ctypes.CDLL(None).klogctl(5, None, 0)'"
+    ),
+    "tags of the gate and of slurmd in syslog": (
+        "logger -t busbar-gate -p daemon.err -- 'drain: gpu_xid'; systemd-cat echo 'drain: x';"
+        " logger -t slurmd 'error: Prolog error'"
+    ),
+    "a process with the name of Slurm's": (
+        "cp /bin/sleep slurmstepd; timeout 15 ./slurmstepd 15 >/dev/null 2>&1 &"
+    ),
+    "a core pattern": (
+        "echo '|@theirs@/x' >/proc/sys/kernel/core_pattern; ulimit -c unlimited;"
+        " ln -s @secret@ core; sh -c 'kill -SEGV $$'"
+    ),
+    "names of MPI in /dev/shm": (
+        "for n in sem.busbar vader_segment.n1.0.1 ucx_shm_posix_0 psm3 nccl-x ompi.n1.0; do"
+        " ln -s @secret@ /dev/shm/$n; done"
+    ),
+    "a mount over the hooks": (
+        "unshare -Urm sh -c 'mount -t tmpfs x /etc; mount --bind @theirs@ @root@/busbar;"
+        " mount --make-rshared /'"
+    ),
+    "a command line of several lines": (
+        'timeout 15 bash -c \'exec -a "$(printf "x) R 1 (\\nstatus 1\\ndrain: x")" sleep 15\''
+        " >/dev/null 2>&1 &"
+    ),
+    "a reboot by a job": "srun --reboot -w n1 true; sbatch --reboot -w n1 --wrap=true",
+    "strings of gres, licenses and reservations": (
+        "srun --gres='gpu:`id`:1' -w n1 true; srun -L 'x\nDRAIN' -w n1 true;"
+        " srun --reservation='`id`' -w n1 true; srun --dependency='expand:$(id)' -w n1 true"
+    ),
 }
 
 
@@ -340,6 +415,11 @@ PLANTS = {
         " record.json run.json; do ln -s @secret@ out/$f; done"
     ),
     "a link for the directory": "ln -s @root@ out",
+    "a directory that is exchanged with a link": (
+        "mkdir -p out/mine; ln -s @root@ evil; timeout 15 python3 -I -c 'import ctypes\n"
+        'while True: ctypes.CDLL(None).renameat2(-100, b"out", -100, b"evil", 2)\''
+        " >/dev/null 2>&1 &"
+    ),
 }
 
 
@@ -379,7 +459,15 @@ RESULTS = json.dumps(
 )
 MARK = "open('@F@', 'w').write('ran')"
 MODULE = f'printf "%s\\n" "{MARK}"'
+HOME = "mkdir -p .local/lib/python3.11/site-packages && cd .local/lib/python3.11/site-packages"
 RUN = {
+    "modules of a home directory": (
+        f"{HOME}; {MODULE} >usercustomize.py; cp usercustomize.py sitecustomize.py;"
+        " printf 'import os; os.mkdir(\"@F@\")\\n' >x.pth"
+    ),
+    "settings of git": (
+        "printf '[core]\\nfsmonitor = touch @F@; false\\n[safe]\\ndirectory = *\\n' >.gitconfig"
+    ),
     "a package busbar": (
         f"mkdir busbar; {MODULE} >busbar/__init__.py; cp busbar/__init__.py busbar/__main__.py"
     ),
@@ -433,7 +521,7 @@ def test_root_runs_nothing_of_others(cluster: Cluster) -> None:
     busbar = Path(PYTHON).with_name("busbar")
     for command in some(COMMANDS, 3):
         words = [word.replace("@root@", str(cluster.root)) for word in command]
-        cluster.on("head", busbar, *words)
+        cluster.on("head", busbar, *words, HOME=str(cluster.theirs))
     night = ("nightly", "--site", "gated", "--stages=gate", "--output", cluster.root / "nights")
     cluster.on("head", busbar, *night)
     cluster.on("n1", cluster.root / "busbar" / "healthcheck")

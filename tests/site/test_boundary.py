@@ -28,7 +28,10 @@ from busbar.site.record import Record
 from tests.said import ran
 
 COMMANDS = ["$(touch F)", "a`touch F`", "x\ntouch F", "x\r", "\x1b[2J", "a\x00b", "${X:-$(id)}"]
-QUOTES = """'; : >F; ' "; : >F; " ; : >F # && : >F | : >F > F \\"""
+QUOTES = (
+    """'; : >F; ' "; : >F; " ; : >F # && : >F | : >F > F ${IFS}: >F $'\\n: >F' <(: >F) &>F """
+    """\u2028: >F\u0085: >F ((: >F)) {{ 7*7 }} %n ../F ~ * -o F \\"""
+)
 
 
 def records(kind: type[BaseModel] = Record) -> Iterator[type[BaseModel]]:
