@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from busbar.boundary import refuse_foreign_temporary
-from busbar.check.surroundings import own
+from busbar.check.surroundings import close_history_lock, own
 from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
 from busbar.gate.memory import recall
@@ -139,6 +139,16 @@ def test_a_hard_link_to_the_lock_blocks_no_run(tmp_path: Path) -> None:
     with own(tmp_path), pytest.raises(BusbarError, match="another run uses"), own(tmp_path):
         pass
     assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("precious", 0o640)
+
+
+def test_no_other_user_opens_the_lock_of_the_history(tmp_path: Path) -> None:
+    """A read lock of theirs held up the end of each run for ever."""
+    written(tmp_path / ".db.lock", "").chmod(0o644)
+    for directory in (tmp_path, tmp_path / "new"):
+        close_history_lock(directory)
+        assert (directory / ".db.lock").stat().st_mode & 0o777 == 0o600
+    (tmp_path / "file").touch()
+    close_history_lock(tmp_path / "file")  # the run says so
 
 
 def linked(lock: Path, victim: Path) -> None:

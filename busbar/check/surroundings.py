@@ -100,12 +100,7 @@ def own(directory: Path) -> Iterator[None]:
     """
     path = directory / LOCK
     with file_error("cannot be written", path, "choose another --output"):
-        descriptor = regular(str(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
-        found = os.fstat(descriptor)
-        if found.st_uid not in (0, os.geteuid()):
-            raise OSError(0, "another user may have created it")
-        if found.st_nlink == 1:  # any user who can read it could lock it and block every run
-            os.fchmod(descriptor, 0o600)
+        descriptor = _open_lock(path)
     with os.fdopen(descriptor, "r+", encoding="utf-8", errors="replace") as file:
         owner = file.read(_LOCK_CHARACTERS).strip()
         if not _locked(file.fileno(), owner):
@@ -117,6 +112,24 @@ def own(directory: Path) -> Iterator[None]:
         finally:
             with suppress(OSError):  # the kernel releases the lock anyway
                 _replace(file, "")
+
+
+def _open_lock(path: Path) -> int:
+    """Open a lock file; any user who can read it could lock it and block every run."""
+    descriptor = regular(str(path), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC)
+    found = os.fstat(descriptor)
+    if found.st_uid not in (0, os.geteuid()):
+        raise OSError(0, "another user may have created it")
+    if found.st_nlink == 1:  # else a link of another user, maybe to another file
+        os.fchmod(descriptor, 0o600)
+    return descriptor
+
+
+def close_history_lock(history: Path) -> None:
+    """Let no other user open the lock that ReFrame waits for at the end of each run."""
+    with suppress(OSError):  # of another user, or missing and not ours to make: ReFrame says so
+        history.mkdir(parents=True, exist_ok=True)
+        os.close(_open_lock(history / ".db.lock"))
 
 
 def _locked(descriptor: int, owner: str) -> bool:
@@ -134,7 +147,7 @@ def _locked(descriptor: int, owner: str) -> bool:
 
 
 def _replace(file: TextIO, text: str) -> None:
-    if os.fstat(file.fileno()).st_nlink > 1:  # a link of another user, maybe to another file
+    if os.fstat(file.fileno()).st_nlink > 1:
         return
     file.seek(0)
     file.truncate()

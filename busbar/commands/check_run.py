@@ -20,6 +20,7 @@ from busbar.check.reframe import ReFrame
 from busbar.check.run import RunPlan, Step, job_count, load, run
 from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
 from busbar.check.surroundings import (
+    close_history_lock,
     ignored_variables,
     own,
     refuse_without_shared_memory,
@@ -50,6 +51,7 @@ def started(args: argparse.Namespace, reframe: ReFrame) -> int:
             return _list(args, Path(directory), reframe)
     _choice(args)  # refuse names before anything is created
     refuse_foreign_to_root(history_directory(), "BUSBAR_HISTORY")
+    close_history_lock(history_directory())
     with output_of(args) as output, own(output):
         refuse_without_space(output)
         return _run(args, output, reframe)
