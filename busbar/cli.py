@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import os
 import shlex
 import signal
@@ -151,7 +152,7 @@ def _joined(words: list[str]) -> list[str]:
 
 def _run(words: list[str], command: str, interruption: Interruption | None = None) -> int:
     try:
-        with _extras():
+        with _explained():
             _refuse_options_first(words)
             args = build_parser([command]).parse_args(words)
             command = args.prog.removeprefix("busbar").strip()
@@ -186,10 +187,17 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
 
 
 @contextmanager
-def _extras() -> Iterator[None]:
-    """Explain how to install a package that only some commands need."""
+def _explained() -> Iterator[None]:
+    """Explain what is no bug: a name that no file can have, a package that is not installed."""
     try:
         yield
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        name = str(error.filename)[:60]
+        raise BusbarError(f"{name!a}... is too long for a file name", hint="shorten it") from error
+    except UnicodeEncodeError as error:
+        raise BusbarError(f"{error.object[:60]!a} is not UTF-8", hint="correct it") from error
     except ModuleNotFoundError as error:
         module = (error.name or "").partition(".")[0]
         if not (extra := _EXTRAS.get(module)):

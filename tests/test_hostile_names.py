@@ -112,6 +112,18 @@ def test_attacks_are_refused_before_anything_runs(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("option", ["--image", "--checks"])
+def test_a_name_that_no_file_can_have_is_no_bug(
+    option: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["check", "--site=local", f"{option}={'A' * 5000}"]) == 2
+    said = capfd.readouterr().err
+    assert "is too long for a file name; shorten it" in said
+    assert len(said) < 250
+    assert main(["history", "show", "\udcff"]) == 2
+    assert r"'\udcff' is not UTF-8" in capfd.readouterr().err
+
+
 @pytest.mark.run
 @pytest.mark.parametrize("variable", some(["BUSBAR_PREFIX", "BUSBAR_IMAGE", "BUSBAR_INJECT"], 3))
 def test_variables_of_plain_reframe_are_refused(
