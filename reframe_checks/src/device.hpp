@@ -15,6 +15,8 @@
 #define GPU(name) cuda##name
 #define GPU_BACKEND "cuda"
 using DeviceProperties = cudaDeviceProp;
+using PointerAttributes = cudaPointerAttributes;
+inline bool is_device_memory(const PointerAttributes &found) { return found.type == cudaMemoryTypeDevice; }
 #elif defined(GPU_HIP)
 #include <hip/hip_runtime_api.h>
 #define GPU(name) hip##name
@@ -22,6 +24,8 @@ using DeviceProperties = cudaDeviceProp;
 #define hipHostAlloc hipHostMalloc  // HIP's older names, which every ROCm has
 #define hipFreeHost hipHostFree
 using DeviceProperties = hipDeviceProp_t;
+using PointerAttributes = hipPointerAttribute_t;
+inline bool is_device_memory(const PointerAttributes &) { return true; }  // the member's name depends on the version of HIP
 #else
 #define GPU_BACKEND "host"
 #endif
@@ -44,7 +48,16 @@ inline int count() {
     return devices;
 }
 
-inline void select(int index) { check(GPU(SetDevice)(index), "selecting a GPU"); }
+// The GPU of this thread, by our own word.
+inline int &selected() {
+    static int index = 0;
+    return index;
+}
+
+inline void select(int index) {
+    check(GPU(SetDevice)(index), "selecting a GPU");
+    selected() = index;
+}
 
 inline std::string bus_id(int index) {
     char text[32] = "";
@@ -68,9 +81,14 @@ inline std::string driver() {
     return version + (version.empty() ? "(" : " (") + backend + " " + std::to_string(api) + ")";
 }
 
+// Memory of the selected GPU: neither of another nor managed or host memory, which carries data as well.
 inline void *allocate(std::size_t bytes) {
     void *pointer = nullptr;
     check(GPU(Malloc)(&pointer, bytes), "allocating GPU memory");
+    PointerAttributes found;
+    check(GPU(PointerGetAttributes)(&found, pointer), "asking where GPU memory lies");
+    if (found.device != selected() || !is_device_memory(found))
+        throw std::runtime_error("memory that was allocated on GPU " + std::to_string(selected()) + " does not lie there");
     return pointer;
 }
 
@@ -128,8 +146,39 @@ inline void shortest_copy(void *to, const void *from) {
     }
     check(status, "waiting for a copy");
 }
+// The time between two marks by the clock of the GPU: of all that was started on the current GPU between them.
+class Marks {
+  public:
+    Marks() {
+        check(GPU(EventCreate)(&begin_), "making an event");
+        check(GPU(EventCreate)(&end_), "making an event");
+    }
+    Marks(const Marks &) = delete;
+    Marks &operator=(const Marks &) = delete;
+    ~Marks() {
+        static_cast<void>(GPU(EventDestroy)(begin_));
+        static_cast<void>(GPU(EventDestroy)(end_));
+    }
+    void begin() { check(GPU(EventRecord)(begin_, nullptr), "recording an event"); }
+    void end() { check(GPU(EventRecord)(end_, nullptr), "recording an event"); }
+    double seconds() {
+        float milliseconds = 0;
+        check(GPU(EventSynchronize)(end_), "waiting for an event");
+        check(GPU(EventElapsedTime)(&milliseconds, begin_, end_), "reading the time between two events");
+        return 1e-3 * static_cast<double>(milliseconds);
+    }
+
+  private:
+    GPU(Event_t) begin_, end_;
+};
 #else
 constexpr bool present = false;
+
+struct Marks {
+    void begin() {}
+    void end() {}
+    double seconds() { return 0; }
+};
 
 inline int count() { return 0; }
 inline void select(int) {}

@@ -181,7 +181,7 @@ class Program {
     // The payload of this run is that of no other, also of one that a check did not start.
     void agree_on_key() {
         std::uint64_t key = key_of_nonce();
-        if (world_.rank == 0) key = payload_word(key ^ static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(kernel_now() * 1e9));
+        if (world_.rank == 0) key = payload_word(key ^ static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(now() * 1e9));
         MPI_Bcast(&key, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
         run_key() = key;
     }

@@ -86,7 +86,7 @@ class NodeCopy {
             for (unsigned spins = 1; flag.load(std::memory_order_acquire) != wanted; ++spins)
                 if (spins % 4096 == 0) sched_yield();  // both ranks may have to share one core
         };
-        const double start = now();
+        const Span span;
         for (unsigned i = 0; i < trips; ++i) {
             ++trip_;
             if (sender_) {
@@ -97,7 +97,7 @@ class NodeCopy {
                 back_->store(trip_, std::memory_order_release);
             }
         }
-        fastest_flag_ = std::min(fastest_flag_, (now() - start) / (2 * trips));
+        fastest_flag_ = std::min(fastest_flag_, span.seconds() / (2 * trips));
     }
 
     // Of all flags since the last report.
@@ -119,9 +119,9 @@ class NodeCopy {
         double total = 0, least = 1e9;
         int copies = 0;
         for (; copies < 3 || total < seconds; ++copies) {
-            const double start = now();
+            const Span span;
             copy();
-            const double took = now() - start;
+            const double took = span.seconds();
             total += took;
             least = std::min(least, took);
         }

@@ -212,9 +212,9 @@ class PairMeter {
     double driver_time() {
         std::vector<double> times;
         for (int i = 0; i < 200; ++i) {
-            const double start = now();
+            const Span span;
             device::shortest_copy(buffers_.receive('D'), buffers_.send('D'));
-            times.push_back(now() - start);
+            times.push_back(span.seconds());
         }
         std::sort(times.begin(), times.end());
         const double mine = times[static_cast<std::size_t>(chosen(times.size()))];
@@ -232,7 +232,7 @@ class PairMeter {
         std::vector<MPI_Status> statuses(static_cast<std::size_t>(messages));
         const int count = static_cast<int>(timed.bytes);
         if (exchange_.sender()) waited();
-        const double start = now();
+        const Span span;
         for (auto &request : requests) {
             if (exchange_.sender())
                 MPI_Isend(timed.memory + begin, count, MPI_BYTE, exchange_.peer(), tag_data, MPI_COMM_WORLD, &request);
@@ -243,12 +243,12 @@ class PairMeter {
         const bool waits = whole || timed.kinds.receive == 'D';
         if (exchange_.sender()) {
             exchange_.hear();
-            const Turn done{now() - start, waited()};
+            const Turn done{span.seconds(), waited()};
             if (waits) exchange_.hear();
             return done;
         }
         exchange_.say(timed.turn);
-        const Turn done{now() - start, waited()};
+        const Turn done{span.seconds(), waited()};
         for (auto &status : statuses) timed.wrong += buffers_.count(exchange_.status_wrong(status, timed.bytes));
         const auto compare = [&](std::size_t at, std::size_t bytes) {
             timed.wrong += buffers_.verify(timed.kinds.receive, timed.memory + at, bytes, stream_seed(exchange_.from()), (begin + at) / 8);
@@ -274,14 +274,14 @@ class PairMeter {
         if (exchange_.sender()) exchange_.hear();
         waited();
         if (!exchange_.sender()) exchange_.say(0);
-        const double start = now();
+        const Span span;
         char *in = way.in;
         for (std::size_t i = 0; i < statuses.size(); ++i, in += way.stride) {
             if (exchange_.sender()) MPI_Send(way.out + offsets[i], count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
             MPI_Recv(in, count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD, &statuses[i]);
             if (!exchange_.sender()) MPI_Send(way.out + offsets[i], count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
         }
-        const Turn done{now() - start, waited()};
+        const Turn done{span.seconds(), waited()};
         for (auto &status : statuses) way.wrong += buffers_.count(exchange_.status_wrong(status, way.bytes));
         way.wrong += buffers_.verify_each(way.kind, way.in, way.stride, statuses.size(), way.bytes, stream_seed(peer),
                                           [&](std::size_t i) { return offsets[i] / 8; });

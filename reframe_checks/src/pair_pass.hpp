@@ -160,6 +160,7 @@ class Pass {
         check_mpi(MPI_Irecv(&announced_, 1, MPI_UNSIGNED_LONG_LONG, partner_, tag(count, direction), MPI_COMM_WORLD, &requests[window]));
         check_mpi(MPI_Isend(nullptr, 0, MPI_BYTE, partner_, tag(ready, direction), MPI_COMM_WORLD, &control[0]));
         std::vector<bool> filled(window, false);
+        const Span span;
         const double posted = now();
         double before = posted, first = posted, last = posted;
         std::size_t at_first = 0, messages = 0;
@@ -186,6 +187,7 @@ class Pass {
                 at_first = messages;
             }
         }
+        span.seconds();
         if (messages == at_first) {  // all at one look: this rank had no core meanwhile
             first = posted;
             at_first = 0;

@@ -46,7 +46,44 @@ inline Fault fault_of(const std::exception &error) {
     return failure ? failure->fault : fault::runtime;
 }
 
-// One line of output, written with one system call so that lines of several ranks do not mix.
+// A system call that no library before ours can replace.
+inline long kernel_call(long number, long first, long second, long third = 0) {
+#if defined(__x86_64__)
+    long result;
+    asm volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second), "d"(third) : "rcx", "r11", "memory");
+    return result;
+#elif defined(__aarch64__)
+    register long call asm("x8") = number;
+    register long one asm("x0") = first, two asm("x1") = second, three asm("x2") = third;
+    asm volatile("svc 0" : "+r"(one) : "r"(call), "r"(two), "r"(three) : "memory");
+    return one;
+#else
+    return syscall(number, first, second, third);
+#endif
+}
+
+// As "%.6g", but no library that is put before libc's printf can change it.
+inline std::string text_of(double value) {
+    if (value < 0) return "-" + text_of(-value);
+    if (!std::isfinite(value)) return std::isnan(value) ? "nan" : "inf";
+    if (value == 0) return "0";
+    constexpr int most = 6;
+    int exponent = static_cast<int>(std::floor(std::log10(value)));
+    const auto rounded = [&] { return std::llround(value / std::pow(10, exponent - most + 1)); };
+    if (rounded() >= 1000000) ++exponent;
+    std::string digits = std::to_string(rounded());
+    digits.resize(digits.find_last_not_of('0') + 1);
+    const bool plain = exponent >= -4 && exponent < most;
+    if (plain && exponent < 0) return "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
+    const auto whole = static_cast<std::size_t>(plain ? exponent + 1 : 1);
+    if (digits.size() < whole) digits.resize(whole, '0');
+    if (digits.size() > whole) digits.insert(whole, ".");
+    if (plain) return digits;
+    const std::string power = std::to_string(std::abs(exponent));
+    return digits + (exponent < 0 ? "e-" : "e+") + (power.size() < 2 ? "0" : "") + power;
+}
+
+// One line of output, written with one system call so that lines of several ranks do not mix, and no library changes them.
 class Line {
   public:
     explicit Line(const char *event) { add("event", event); }
@@ -71,10 +108,8 @@ class Line {
     }
     Line &add(const char *key, const char *value) { return add(key, std::string(value)); }
     Line &add(const char *key, double value) {
-        char number[32];
-        std::snprintf(number, sizeof number, "%.6g", value);
         open(key);
-        text_ += number;
+        text_ += text_of(value);
         return *this;
     }
     Line &add(const char *key, std::size_t value) {
@@ -100,7 +135,7 @@ class Line {
     void print() {
         std::string line = text_ + "}\n";
         for (std::size_t done = 0; done < line.size();) {
-            ssize_t n = write(STDOUT_FILENO, line.data() + done, line.size() - done);
+            const long n = kernel_call(SYS_write, STDOUT_FILENO, reinterpret_cast<long>(line.data() + done), static_cast<long>(line.size() - done));
             if (n <= 0) return;  // nobody reads any more; the exit status still tells
             done += static_cast<std::size_t>(n);
         }
@@ -189,36 +224,46 @@ inline std::uint64_t key_of_nonce() {
 // ---- clocks and CPUs
 inline double seconds_of(const timespec &t) { return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec); }
 
+// All times that are printed.
 inline double now() {
+    timespec t{};
+    return kernel_call(SYS_clock_gettime, CLOCK_MONOTONIC_RAW, reinterpret_cast<long>(&t)) == 0 ? seconds_of(t) : NAN;
+}
+
+// The clock of other programs, which a library before libc can replace.
+inline double shown_now() {
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return seconds_of(t);
 }
 
-// A clock that no library before ours can replace: it asks the kernel itself.
-inline double kernel_now() {
-    timespec t{};
-    long result = 0;
-#if defined(__x86_64__)
-    asm volatile("syscall" : "=a"(result) : "a"(SYS_clock_gettime), "D"(CLOCK_MONOTONIC_RAW), "S"(&t) : "rcx", "r11", "memory");
-#elif defined(__aarch64__)
-    register long number asm("x8") = SYS_clock_gettime;
-    register long clock asm("x0") = CLOCK_MONOTONIC_RAW;
-    register timespec *time asm("x1") = &t;
-    asm volatile("svc 0" : "+r"(clock) : "r"(number), "r"(time) : "memory");
-    result = clock;
-#else
-    result = syscall(SYS_clock_gettime, CLOCK_MONOTONIC_RAW, &t);
-#endif
-    return result == 0 ? seconds_of(t) : NAN;
-}
+// A time that is measured, within one by the other clock: that may be longer, but not shorter.
+class Span {
+  public:
+    // The least of the other clock by the kernel's, of all spans that are long enough to tell.
+    static double &least() {
+        static double ratio = 1;
+        return ratio;
+    }
 
-// How fast the clock of the readings goes by the kernel's: 1, but for what NTP slews (500 ppm at most).
+    double seconds() const {
+        const double seconds = now() - start_, shown = shown_now() - shown_;
+        if (seconds > 1e-5) least() = std::min(least(), shown / seconds);
+        return seconds;
+    }
+
+  private:
+    double shown_ = shown_now(), start_ = now();
+};
+
+// How fast the clock of other programs goes by the kernel's, which the readings are taken by: 1, but for what NTP slews
+// (500 ppm at most). That since the start, or that of a span which differs more.
 class ClockCheck {
   public:
     double ratio() const {
         const Both end;
-        return (end.shown - start_.shown) / (end.kernel - start_.kernel);
+        const double whole = (end.shown - start_.shown) / (end.kernel - start_.kernel);
+        return std::abs(whole - 1) > 1 - Span::least() ? whole : Span::least();
     }
 
   private:
@@ -227,7 +272,7 @@ class ClockCheck {
         // At one time: other programs may interrupt some of the looks.
         Both() {
             for (double apart = INFINITY, looks = 0; apart > 1e-5 && looks < 100; ++looks) {
-                const double before = kernel_now(), seen = now(), after = kernel_now();
+                const double before = now(), seen = shown_now(), after = now();
                 if (after - before >= apart) continue;
                 apart = after - before;
                 kernel = (before + after) / 2;

@@ -20,7 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NoReturn
 
@@ -42,6 +42,8 @@ _BATCHES, _LEAST_ROUNDS, _BATCH_BYTES = 5, 4, 4 << 30
 _DELAY_BYTES, _DELAY_MARGIN = 256 << 20, 2
 # Looks at the kernel's clock, which counts hundredths of a second, and how far apart.
 _TICKS, _LEAST_SECONDS = 5, 1.0
+# What the CPU may take to see that a GPU is done.
+_NOTICING_SECONDS = 1e-4
 
 
 def emit(event: str, **values: object) -> None:
@@ -74,6 +76,8 @@ class Job:
     run."""
     delay: Delay | None
     """None on a host without GPUs, where starting a collective is running it."""
+    clock_ratios: list[float] = field(default_factory=list)
+    """Of each batch, its time by the GPU's events over what the CPU waited, at most 1."""
 
     def pattern(self, rank: int, turn: int, count: int, start: int = 0) -> torch.Tensor:
         """What ``rank`` sends in a turn: each rank and turn begins elsewhere in the payload."""
@@ -353,8 +357,13 @@ def timed(job: Job, operation: Operation, iterations: int, starting: float) -> f
     for _ in range(iterations):
         operation.run()
     end.record()
+    while not begin.query():
+        pass
+    started = time.perf_counter()
     torch.cuda.synchronize()
-    return float(begin.elapsed_time(end)) / iterations * 1e-3
+    waited, seconds = time.perf_counter() - started, float(begin.elapsed_time(end)) * 1e-3
+    job.clock_ratios.append(min(1, (seconds + _NOTICING_SECONDS) / waited))
+    return seconds / iterations
 
 
 def verified(operation: Operation, turns: range) -> int:
@@ -518,7 +527,8 @@ def run(args: argparse.Namespace, rank: int, ranks: int) -> int:
             wrong += measure(job, name, nbytes, warmup=args.warmup, iterations=args.iterations)
     seconds = round(time.monotonic() - begin, 3)
     if rank == 0:
-        emit("end", wrong=wrong, seconds=seconds, clock_ratio=round(clocks.ratio(), 6))
+        ratio = clocks.ratio() * statistics.median(job.clock_ratios or [1])
+        emit("end", wrong=wrong, seconds=seconds, clock_ratio=round(ratio, 6))
     dist.destroy_process_group()
     return WRONG_DATA if wrong else 0
 

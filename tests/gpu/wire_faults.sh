@@ -10,8 +10,8 @@
 # GPU buffers. mpic++ and mpicc are taken from the directory of MPIRUN; PYTHON has PyTorch. JOBS runs go on at the same
 # time; after LIMIT seconds none begins. $OUT/logs.tar has the output of each run, its exit status in the last line;
 # $OUT/summary.tsv one line for each: program, fault, variant, exit status, seconds, faults, wrong bytes, result.
-# Results: right (no fault, none seen), caught (payload that a reading or a check found wrong, or a clock that is not the
-# kernel's), control (ranks stopped at a control message, which proves nothing about payload), and what fails this script:
+# Results: right (no fault, none seen), caught (payload that a reading or a check found wrong, a clock that is not the
+# kernel's, or memory that is not of the GPU), control (ranks stopped at a control message, which proves nothing about payload), and what fails this script:
 # MISSED, NO-FAULT, FALSE-ALARM, NO-PAYLOAD, NOT-RUN.
 # shellcheck disable=SC2329 # start calls the functions
 set -u -o pipefail
@@ -43,8 +43,8 @@ for built in gpu_aware memory faulty_mpi.so faulty_copy.so faulty_nccl.so; do
     [[ -e $work/$built ]] || exit 2
 done
 
-share=() kinds=(to_gpu from_gpu local peer)
-[[ $gpus != 1 ]] || share=(--share-devices) kinds=(to_gpu from_gpu local)
+share=() kinds=(to_gpu from_gpu local peer) memories=(managed pinned elsewhere)
+[[ $gpus != 1 ]] || share=(--share-devices) kinds=(to_gpu from_gpu local) memories=(managed pinned)
 
 sum() { awk '{ sum += $1 } END { print sum + 0 }'; }
 
@@ -69,7 +69,7 @@ record() {
         if [[ $wanted == right ]]; then
             result=right
             [[ $status == 0 && $clock == 0 ]] && grep -q '"event": "end", "wrong": 0' "$log" || result=FALSE-ALARM
-        elif [[ $fault == clock ]]; then
+        elif [[ $fault == clock || $fault == events ]]; then
             [[ $clock != 0 ]] || result=MISSED
         elif [[ $status == 0 ]]; then
             result=MISSED
@@ -77,7 +77,7 @@ record() {
         elif grep -q 'a control message' "$log"; then
             result=control
             [[ $wanted == control ]] || result=NO-PAYLOAD
-        elif [[ $wrong == 0 ]]; then
+        elif [[ $wrong == 0 ]] && ! grep -q 'does not lie there' "$log"; then
             result=NO-PAYLOAD
         fi
     fi
@@ -156,7 +156,9 @@ if [[ $gpus != 1 ]]; then
     for fault in type op; do
         start collectives $((port++)) $fault sums caught '"all_reduce" "reduce_scatter"'
     done
-    start collectives $((port++)) clock all caught .
+    for fault in clock events; do
+        start collectives $((port++)) $fault all caught .
+    done
 fi
 
 start record memory none all right . "$work/memory" "$gpus" 256M
@@ -186,6 +188,9 @@ for kind in "${kinds[@]}"; do
 done
 start copies ahead local 7 local
 start copies flip host 3 one_core
+for fault in "${memories[@]}"; do
+    start record memory "$fault" all caught . env "LD_PRELOAD=$work/faulty_copy.so" "FAULT=$fault" "$work/memory" "$gpus" 256M
+done
 start record memory clock all caught . env "LD_PRELOAD=$work/faulty_nccl.so" FAULT=clock "$work/memory" "$gpus" 256M
 
 start pair flip large caught DD $payload FAULT_EVERY=97 FAULT_LEAST=16777216 -- "${matrix[@]}"

@@ -5,6 +5,8 @@
 //
 //   FAULT        flip: one bit (default); past: the byte behind the copy; ahead: the byte before it; in host memory only
 //                drop: nothing is copied; half: only the first half is; shift: the bytes arrive 8 behind their place
+//                sync: nothing waits for the GPU; elsewhere: the first GPU is taken instead of another; managed, pinned: memory
+//                of the GPU is managed or pinned host memory
 //   FAULT_EVERY  every n-th copy
 //   FAULT_COPY   only copies of this kind: host, to_gpu, from_gpu, local (within a GPU), peer (any)
 // At the end it prints "faulty_copy: N faults".
@@ -108,6 +110,31 @@ int cudaMemcpyAsync(void *to, const void *from, size_t bytes, int kind, void *st
     if (status || !is_hit(kind_of(to, from), bytes)) return status;
     const int waited = synchronize(stream);
     return waited ? waited : flip(to, bytes);
+}
+
+int cudaDeviceSynchronize(void) {
+    static int (*real)(void);
+    if (!real) *(void **)&real = next("cudaDeviceSynchronize");
+    if (!fault_is("sync")) return real();
+    __sync_add_and_fetch(&faults, 1);
+    return 0;
+}
+
+int cudaSetDevice(int gpu) {
+    static int (*real)(int);
+    if (!real) *(void **)&real = next("cudaSetDevice");
+    if (fault_is("elsewhere") && gpu && __sync_add_and_fetch(&faults, 1)) gpu = 0;
+    return real(gpu);
+}
+
+int cudaMalloc(void **memory, size_t bytes) {
+    static int (*real)(void **, size_t), (*other)(void **, size_t, unsigned);
+    const int is_managed = fault_is("managed");
+    if (!real) *(void **)&real = next("cudaMalloc");
+    if (!is_managed && !fault_is("pinned")) return real(memory, bytes);
+    *(void **)&other = next(is_managed ? "cudaMallocManaged" : "cudaHostAlloc");
+    __sync_add_and_fetch(&faults, 1);
+    return other(memory, bytes, is_managed);  // attached to all GPUs, or without flags
 }
 
 int cudaMemcpyPeer(void *to, int to_gpu, const void *from, int from_gpu, size_t bytes) {

@@ -241,11 +241,20 @@ def test_a_late_get_fails_and_names_the_ucx_that_does_it(judged):
     assert [note.id for note in explained.notes].count("late-gets") == bool(late)
 
 
-def test_a_clock_that_is_not_the_kernels_never_passes(judged):
-    """At half its speed every rate is twice what it is."""
-    results, _, text = judged(Attack("clock"), "64K", "")
+@pytest.mark.parametrize("fault", ["clock", "stall"])
+def test_a_clock_that_is_not_the_kernels_never_passes(judged, fault):
+    """It may catch up between the times that are measured."""
+    results, _, text = judged(Attack(fault), "64K", "")
     assert combined(result.verdict for result in results) is Verdict.FAILED, text
     assert any("clock of the readings" in result.message for result in results), text
+
+
+def test_no_library_edits_what_is_printed(judged):
+    """Lines are written by a system call, and numbers are made without printf."""
+    results, faults, text = judged(Attack("edit"), "64K", "")
+    assert "faulty_mpi: 0 faults" in text
+    assert not faults
+    assert not [result for result in results if result.verdict is Verdict.FAILED], text
 
 
 def test_every_fault_is_documented(root):

@@ -43,6 +43,8 @@
 #define GPU(name) cuda##name
 #define GPU_BACKEND "cuda"
 using DeviceProperties = cudaDeviceProp;
+using PointerAttributes = cudaPointerAttributes;
+inline bool is_device_memory(const PointerAttributes &found) { return found.type == cudaMemoryTypeDevice; }
 #elif defined(GPU_HIP)
 #include <hip/hip_runtime_api.h>
 #define GPU(name) hip##name
@@ -50,6 +52,8 @@ using DeviceProperties = cudaDeviceProp;
 #define hipHostAlloc hipHostMalloc  // HIP's older names, which every ROCm has
 #define hipFreeHost hipHostFree
 using DeviceProperties = hipDeviceProp_t;
+using PointerAttributes = hipPointerAttribute_t;
+inline bool is_device_memory(const PointerAttributes &) { return true; }  // the member's name depends on the version of HIP
 #else
 #define GPU_BACKEND "host"
 #endif
@@ -72,7 +76,16 @@ inline int count() {
     return devices;
 }
 
-inline void select(int index) { check(GPU(SetDevice)(index), "selecting a GPU"); }
+// The GPU of this thread, by our own word.
+inline int &selected() {
+    static int index = 0;
+    return index;
+}
+
+inline void select(int index) {
+    check(GPU(SetDevice)(index), "selecting a GPU");
+    selected() = index;
+}
 
 inline std::string bus_id(int index) {
     char text[32] = "";
@@ -96,9 +109,14 @@ inline std::string driver() {
     return version + (version.empty() ? "(" : " (") + backend + " " + std::to_string(api) + ")";
 }
 
+// Memory of the selected GPU: neither of another nor managed or host memory, which carries data as well.
 inline void *allocate(std::size_t bytes) {
     void *pointer = nullptr;
     check(GPU(Malloc)(&pointer, bytes), "allocating GPU memory");
+    PointerAttributes found;
+    check(GPU(PointerGetAttributes)(&found, pointer), "asking where GPU memory lies");
+    if (found.device != selected() || !is_device_memory(found))
+        throw std::runtime_error("memory that was allocated on GPU " + std::to_string(selected()) + " does not lie there");
     return pointer;
 }
 
@@ -156,8 +174,39 @@ inline void shortest_copy(void *to, const void *from) {
     }
     check(status, "waiting for a copy");
 }
+// The time between two marks by the clock of the GPU: of all that was started on the current GPU between them.
+class Marks {
+  public:
+    Marks() {
+        check(GPU(EventCreate)(&begin_), "making an event");
+        check(GPU(EventCreate)(&end_), "making an event");
+    }
+    Marks(const Marks &) = delete;
+    Marks &operator=(const Marks &) = delete;
+    ~Marks() {
+        static_cast<void>(GPU(EventDestroy)(begin_));
+        static_cast<void>(GPU(EventDestroy)(end_));
+    }
+    void begin() { check(GPU(EventRecord)(begin_, nullptr), "recording an event"); }
+    void end() { check(GPU(EventRecord)(end_, nullptr), "recording an event"); }
+    double seconds() {
+        float milliseconds = 0;
+        check(GPU(EventSynchronize)(end_), "waiting for an event");
+        check(GPU(EventElapsedTime)(&milliseconds, begin_, end_), "reading the time between two events");
+        return 1e-3 * static_cast<double>(milliseconds);
+    }
+
+  private:
+    GPU(Event_t) begin_, end_;
+};
 #else
 constexpr bool present = false;
+
+struct Marks {
+    void begin() {}
+    void end() {}
+    double seconds() { return 0; }
+};
 
 inline int count() { return 0; }
 inline void select(int) {}
@@ -229,7 +278,44 @@ inline Fault fault_of(const std::exception &error) {
     return failure ? failure->fault : fault::runtime;
 }
 
-// One line of output, written with one system call so that lines of several ranks do not mix.
+// A system call that no library before ours can replace.
+inline long kernel_call(long number, long first, long second, long third = 0) {
+#if defined(__x86_64__)
+    long result;
+    asm volatile("syscall" : "=a"(result) : "a"(number), "D"(first), "S"(second), "d"(third) : "rcx", "r11", "memory");
+    return result;
+#elif defined(__aarch64__)
+    register long call asm("x8") = number;
+    register long one asm("x0") = first, two asm("x1") = second, three asm("x2") = third;
+    asm volatile("svc 0" : "+r"(one) : "r"(call), "r"(two), "r"(three) : "memory");
+    return one;
+#else
+    return syscall(number, first, second, third);
+#endif
+}
+
+// As "%.6g", but no library that is put before libc's printf can change it.
+inline std::string text_of(double value) {
+    if (value < 0) return "-" + text_of(-value);
+    if (!std::isfinite(value)) return std::isnan(value) ? "nan" : "inf";
+    if (value == 0) return "0";
+    constexpr int most = 6;
+    int exponent = static_cast<int>(std::floor(std::log10(value)));
+    const auto rounded = [&] { return std::llround(value / std::pow(10, exponent - most + 1)); };
+    if (rounded() >= 1000000) ++exponent;
+    std::string digits = std::to_string(rounded());
+    digits.resize(digits.find_last_not_of('0') + 1);
+    const bool plain = exponent >= -4 && exponent < most;
+    if (plain && exponent < 0) return "0." + std::string(static_cast<std::size_t>(-exponent - 1), '0') + digits;
+    const auto whole = static_cast<std::size_t>(plain ? exponent + 1 : 1);
+    if (digits.size() < whole) digits.resize(whole, '0');
+    if (digits.size() > whole) digits.insert(whole, ".");
+    if (plain) return digits;
+    const std::string power = std::to_string(std::abs(exponent));
+    return digits + (exponent < 0 ? "e-" : "e+") + (power.size() < 2 ? "0" : "") + power;
+}
+
+// One line of output, written with one system call so that lines of several ranks do not mix, and no library changes them.
 class Line {
   public:
     explicit Line(const char *event) { add("event", event); }
@@ -254,10 +340,8 @@ class Line {
     }
     Line &add(const char *key, const char *value) { return add(key, std::string(value)); }
     Line &add(const char *key, double value) {
-        char number[32];
-        std::snprintf(number, sizeof number, "%.6g", value);
         open(key);
-        text_ += number;
+        text_ += text_of(value);
         return *this;
     }
     Line &add(const char *key, std::size_t value) {
@@ -283,7 +367,7 @@ class Line {
     void print() {
         std::string line = text_ + "}\n";
         for (std::size_t done = 0; done < line.size();) {
-            ssize_t n = write(STDOUT_FILENO, line.data() + done, line.size() - done);
+            const long n = kernel_call(SYS_write, STDOUT_FILENO, reinterpret_cast<long>(line.data() + done), static_cast<long>(line.size() - done));
             if (n <= 0) return;  // nobody reads any more; the exit status still tells
             done += static_cast<std::size_t>(n);
         }
@@ -372,36 +456,46 @@ inline std::uint64_t key_of_nonce() {
 // ---- clocks and CPUs
 inline double seconds_of(const timespec &t) { return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec); }
 
+// All times that are printed.
 inline double now() {
+    timespec t{};
+    return kernel_call(SYS_clock_gettime, CLOCK_MONOTONIC_RAW, reinterpret_cast<long>(&t)) == 0 ? seconds_of(t) : NAN;
+}
+
+// The clock of other programs, which a library before libc can replace.
+inline double shown_now() {
     timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return seconds_of(t);
 }
 
-// A clock that no library before ours can replace: it asks the kernel itself.
-inline double kernel_now() {
-    timespec t{};
-    long result = 0;
-#if defined(__x86_64__)
-    asm volatile("syscall" : "=a"(result) : "a"(SYS_clock_gettime), "D"(CLOCK_MONOTONIC_RAW), "S"(&t) : "rcx", "r11", "memory");
-#elif defined(__aarch64__)
-    register long number asm("x8") = SYS_clock_gettime;
-    register long clock asm("x0") = CLOCK_MONOTONIC_RAW;
-    register timespec *time asm("x1") = &t;
-    asm volatile("svc 0" : "+r"(clock) : "r"(number), "r"(time) : "memory");
-    result = clock;
-#else
-    result = syscall(SYS_clock_gettime, CLOCK_MONOTONIC_RAW, &t);
-#endif
-    return result == 0 ? seconds_of(t) : NAN;
-}
+// A time that is measured, within one by the other clock: that may be longer, but not shorter.
+class Span {
+  public:
+    // The least of the other clock by the kernel's, of all spans that are long enough to tell.
+    static double &least() {
+        static double ratio = 1;
+        return ratio;
+    }
 
-// How fast the clock of the readings goes by the kernel's: 1, but for what NTP slews (500 ppm at most).
+    double seconds() const {
+        const double seconds = now() - start_, shown = shown_now() - shown_;
+        if (seconds > 1e-5) least() = std::min(least(), shown / seconds);
+        return seconds;
+    }
+
+  private:
+    double shown_ = shown_now(), start_ = now();
+};
+
+// How fast the clock of other programs goes by the kernel's, which the readings are taken by: 1, but for what NTP slews
+// (500 ppm at most). That since the start, or that of a span which differs more.
 class ClockCheck {
   public:
     double ratio() const {
         const Both end;
-        return (end.shown - start_.shown) / (end.kernel - start_.kernel);
+        const double whole = (end.shown - start_.shown) / (end.kernel - start_.kernel);
+        return std::abs(whole - 1) > 1 - Span::least() ? whole : Span::least();
     }
 
   private:
@@ -410,7 +504,7 @@ class ClockCheck {
         // At one time: other programs may interrupt some of the looks.
         Both() {
             for (double apart = INFINITY, looks = 0; apart > 1e-5 && looks < 100; ++looks) {
-                const double before = kernel_now(), seen = now(), after = kernel_now();
+                const double before = now(), seen = shown_now(), after = now();
                 if (after - before >= apart) continue;
                 apart = after - before;
                 kernel = (before + after) / 2;
@@ -1434,7 +1528,7 @@ class NodeCopy {
             for (unsigned spins = 1; flag.load(std::memory_order_acquire) != wanted; ++spins)
                 if (spins % 4096 == 0) sched_yield();  // both ranks may have to share one core
         };
-        const double start = now();
+        const Span span;
         for (unsigned i = 0; i < trips; ++i) {
             ++trip_;
             if (sender_) {
@@ -1445,7 +1539,7 @@ class NodeCopy {
                 back_->store(trip_, std::memory_order_release);
             }
         }
-        fastest_flag_ = std::min(fastest_flag_, (now() - start) / (2 * trips));
+        fastest_flag_ = std::min(fastest_flag_, span.seconds() / (2 * trips));
     }
 
     // Of all flags since the last report.
@@ -1467,9 +1561,9 @@ class NodeCopy {
         double total = 0, least = 1e9;
         int copies = 0;
         for (; copies < 3 || total < seconds; ++copies) {
-            const double start = now();
+            const Span span;
             copy();
-            const double took = now() - start;
+            const double took = span.seconds();
             total += took;
             least = std::min(least, took);
         }
@@ -1704,9 +1798,9 @@ class PairMeter {
     double driver_time() {
         std::vector<double> times;
         for (int i = 0; i < 200; ++i) {
-            const double start = now();
+            const Span span;
             device::shortest_copy(buffers_.receive('D'), buffers_.send('D'));
-            times.push_back(now() - start);
+            times.push_back(span.seconds());
         }
         std::sort(times.begin(), times.end());
         const double mine = times[static_cast<std::size_t>(chosen(times.size()))];
@@ -1724,7 +1818,7 @@ class PairMeter {
         std::vector<MPI_Status> statuses(static_cast<std::size_t>(messages));
         const int count = static_cast<int>(timed.bytes);
         if (exchange_.sender()) waited();
-        const double start = now();
+        const Span span;
         for (auto &request : requests) {
             if (exchange_.sender())
                 MPI_Isend(timed.memory + begin, count, MPI_BYTE, exchange_.peer(), tag_data, MPI_COMM_WORLD, &request);
@@ -1735,12 +1829,12 @@ class PairMeter {
         const bool waits = whole || timed.kinds.receive == 'D';
         if (exchange_.sender()) {
             exchange_.hear();
-            const Turn done{now() - start, waited()};
+            const Turn done{span.seconds(), waited()};
             if (waits) exchange_.hear();
             return done;
         }
         exchange_.say(timed.turn);
-        const Turn done{now() - start, waited()};
+        const Turn done{span.seconds(), waited()};
         for (auto &status : statuses) timed.wrong += buffers_.count(exchange_.status_wrong(status, timed.bytes));
         const auto compare = [&](std::size_t at, std::size_t bytes) {
             timed.wrong += buffers_.verify(timed.kinds.receive, timed.memory + at, bytes, stream_seed(exchange_.from()), (begin + at) / 8);
@@ -1766,14 +1860,14 @@ class PairMeter {
         if (exchange_.sender()) exchange_.hear();
         waited();
         if (!exchange_.sender()) exchange_.say(0);
-        const double start = now();
+        const Span span;
         char *in = way.in;
         for (std::size_t i = 0; i < statuses.size(); ++i, in += way.stride) {
             if (exchange_.sender()) MPI_Send(way.out + offsets[i], count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
             MPI_Recv(in, count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD, &statuses[i]);
             if (!exchange_.sender()) MPI_Send(way.out + offsets[i], count, MPI_BYTE, peer, tag_data, MPI_COMM_WORLD);
         }
-        const Turn done{now() - start, waited()};
+        const Turn done{span.seconds(), waited()};
         for (auto &status : statuses) way.wrong += buffers_.count(exchange_.status_wrong(status, way.bytes));
         way.wrong += buffers_.verify_each(way.kind, way.in, way.stride, statuses.size(), way.bytes, stream_seed(peer),
                                           [&](std::size_t i) { return offsets[i] / 8; });
@@ -1960,7 +2054,7 @@ class Program {
     // The payload of this run is that of no other, also of one that a check did not start.
     void agree_on_key() {
         std::uint64_t key = key_of_nonce();
-        if (world_.rank == 0) key = payload_word(key ^ static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(kernel_now() * 1e9));
+        if (world_.rank == 0) key = payload_word(key ^ static_cast<std::uint64_t>(getpid()), static_cast<std::uint64_t>(now() * 1e9));
         MPI_Bcast(&key, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
         run_key() = key;
     }

@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="0ec103f04b60365cdbf2e2f65f51bbe5aed4a424bd095004e5455cd37ec34b69",
+        sha256="093f900395c60271609ab2bbea3a5dbf7de1688d3b2dca8ffe8ff2ec12ccd4ec",
         expand=False,
     )
 
