@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _PROPERTY = TypeVar("_PROPERTY", bound=Callable[..., Any])
 _RULE = "busbar.document"
+Contradictions = Iterator[tuple[str, str]]
+"""Keys of a document, as ``results.3.limit``, and what is wrong with each."""
 _EMPTY: tuple[object, ...] = (None, "", (), [], {})
 _MOST_BYTES, _MOST_VALUES = 2**26, 4_000_000
 """The results of 100,000 readings take 31 MiB; reading them takes 2 s and 200 MiB."""
@@ -166,7 +168,8 @@ def _in_slices(value: Any, validated: Callable[[Any], Any]) -> Any:
 def parse_document(kind: Callable[..., _T], data: object, *, finite: bool = False) -> _T:
     """Return the document in JSON data; raise ``ValueError`` that names the wrong key.
 
-    With ``finite``, NaN and infinity are errors, too.
+    With ``finite``, NaN and infinity are errors, too. A class whose values must agree with each
+    other has a method ``contradictions``, which yields keys and what is wrong with them.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - as above
 
@@ -174,6 +177,8 @@ def parse_document(kind: Callable[..., _T], data: object, *, finite: bool = Fals
         document: _T = _validator(kind, finite).validate_python((data,))[0]
     except ValidationError as error:
         raise ValueError(wrong_key(error)) from error
+    for key, what in getattr(document, "contradictions", tuple)():
+        raise ValueError(f"{key}: {what}")
     return document
 
 

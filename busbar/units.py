@@ -64,7 +64,7 @@ def format_bytes(count: int) -> str:
     return f"{count} B"
 
 
-def seconds(time: str | int | float) -> float:
+def seconds(time: str | int | float, key: str = "time") -> float:
     """Return a time as seconds since 1970; raise ``ValueError`` for anything else.
 
     A time without a zone is UTC.
@@ -75,20 +75,20 @@ def seconds(time: str | int | float) -> float:
         try:
             moment = datetime.fromisoformat(time.strip())
         except ValueError:
-            raise ValueError(f"time: {time[:40]!r} is not ISO 8601, such as 2026-01-31") from None
+            raise ValueError(f"{key}: {time[:40]!r} is not ISO 8601, such as 2026-01-31") from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         found = moment.timestamp()
     if not FIRST_S <= found < LAST_S:
-        raise ValueError(f"time: {time!r} is not between the years 2000 and 2100")
+        raise ValueError(f"{key}: {time!r} is not between the years 2000 and 2100")
     return found
 
 
-def past(time: str | int | float) -> float:
+def past(time: str | int | float, key: str = "time") -> float:
     """Return a time as `seconds` does; raise ``ValueError`` also for one that is still to come."""
-    found = seconds(time)
+    found = seconds(time, key)
     if found > datetime.now(UTC).timestamp() + CLOCKS_S:
-        raise ValueError(f"time: {time!r} is later than now; correct the clock that it is from")
+        raise ValueError(f"{key}: {time!r} is later than now; correct the clock that it is from")
     return found
 
 

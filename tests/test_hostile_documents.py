@@ -28,7 +28,7 @@ from busbar.gate.findings import GateDocument, reason_of
 from busbar.history.importing import JsonLine
 from busbar.history.store import FILE
 from busbar.report.junit import junit, junit_of_night
-from tests.every_field import filled
+from tests.results import complete
 from tests.said import Command
 from tests.test_html import Elements
 from tests.test_terminal import hidden
@@ -67,10 +67,10 @@ def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_reports(tmp_path: Path, busbar: Command) -> None:
-    document = filled(CheckDocument, HOSTILE)
+    document = complete(CheckDocument, HOSTILE)
     files = {"results.json": document | {"site": "h200x4"}, "hostile.json": document}
     for kind in (Analysis, SweepRun):
-        files[f"{kind.__name__}.json"] = filled(kind, HOSTILE)
+        files[f"{kind.__name__}.json"] = complete(kind, HOSTILE)
     for name, each in files.items():
         (tmp_path / name).write_text(json.dumps(each))
     said = busbar("report hostile.json --mail --output out --prometheus busbar.prom")
@@ -89,9 +89,10 @@ def test_reports(tmp_path: Path, busbar: Command) -> None:
 
 
 def test_nights_and_gates(tmp_path: Path) -> None:
-    outcomes = of_document(parse_document(CheckDocument, filled(CheckDocument, HOSTILE))).outcomes
+    checked = parse_document(CheckDocument, complete(CheckDocument, HOSTILE))
+    outcomes = of_document(checked).outcomes
     night = Night(tmp_path)
-    state = parse_document(NightlyDocument, filled(NightlyDocument, HOSTILE))
+    state = parse_document(NightlyDocument, complete(NightlyDocument, HOSTILE))
     for text in (junit(HOSTILE, outcomes, [], HOSTILE), junit_of_night(night, state)):
         assert {each.tag for each in ET.fromstring(text).iter()} <= {  # noqa: S314 - our own
             *("testsuites", "testsuite", "testcase", "failure", "error", "skipped"),
@@ -99,7 +100,7 @@ def test_nights_and_gates(tmp_path: Path) -> None:
         }
         assert not hidden(text) - {"\t"}
     inert("\n".join(nightly.summary(night, state)))
-    gated = parse_document(GateDocument, filled(GateDocument, HOSTILE) | {"time": "2026-11-22"})
+    gated = parse_document(GateDocument, complete(GateDocument, HOSTILE))
     assert all(
         each.name.startswith("busbar_gate_")
         for each in text_string_to_metric_families(gate_output.metrics(gated))
@@ -128,7 +129,7 @@ def test_histories(tmp_path: Path, busbar: Command) -> None:
             12,
             HOSTILE,
         )
-    document = filled(CheckDocument, HOSTILE) | {"time": "2026-01-13"}
+    document = complete(CheckDocument, HOSTILE) | {"time": "2026-01-13"}
     (tmp_path / "results.json").write_text(json.dumps(document))
     assert busbar("report results.json --output out").status == 0
     pages(tmp_path / "out")

@@ -82,7 +82,7 @@ def page(text: str, tmp_path: Path) -> str:
             verdict=Verdict.FAILED,
             message=text,
         )
-        for pair, value in (("0->1", 1.0), ("1->0", 2.0), (text, 1.0), ("0->1", 1e308))
+        for pair, value in (("0->1", 1.0), ("1->0", 2.0), (text, 1.0), ("2->3", 1e308))
     )
     line = {"file": text, "line": 1, "text": text}
     cause = {
@@ -96,7 +96,7 @@ def page(text: str, tmp_path: Path) -> str:
         "schema": "busbar-check/1",
         "site": text,
         "verdict": "failed",
-        "time": text,
+        "time": "2026-11-22T03:12:00+00:00",
         "delivery": text,
         "lane": text,
         "versions": {text: text},
@@ -104,7 +104,7 @@ def page(text: str, tmp_path: Path) -> str:
         "notes": [{"check": text, "id": text, "summary": text, "evidence": [line]}],
         "skipped": [{"check": text, "reason": text}],
         "coverage": text,
-        "interrupted": text,
+        "interrupted": "SIGTERM",
         "results": [
             {**asdict(row), "verdict": str(row.verdict), "partition": text, "environment": text}
             for row in rows

@@ -11,9 +11,15 @@ from typing import Any
 from busbar.check.listing import Match
 from busbar.check.run import RunPlan
 from busbar.delivery.environment import Environment
-from busbar.engine.check_document import CheckCause, CheckDocument, CheckNote, ResultRow, Skipped
+from busbar.engine.check_document import (
+    CheckCause,
+    CheckDocument,
+    CheckNote,
+    ResultRow,
+    Skipped,
+    verdict_of_run,
+)
 from busbar.engine.results import Outcome
-from busbar.verdict import combined
 
 
 def document_of(
@@ -30,17 +36,18 @@ def document_of(
     versions: dict[str, str | None] = {"mpi": None, "ucx": None, "gpu_driver": None}
     for outcome in outcomes:
         versions |= {name: value for name, value in outcome.versions.items() if value}
+    rows = tuple(
+        ResultRow(**vars(row), partition=o.partition, environment=o.environment)
+        for o in outcomes
+        for row in o.results or Outcome.failed(o.check, lane, "it left no result").results
+    )
     return CheckDocument(
         site=site,
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         delivery=next((o.delivery for o in outcomes if o.delivery), ""),
         lane=next((o.lane for o in outcomes if o.delivery), lane),
         versions=versions,
-        results=tuple(
-            ResultRow(**vars(row), partition=o.partition, environment=o.environment)
-            for o in outcomes
-            for row in o.results
-        ),
+        results=rows,
         causes=tuple(CheckCause(o.check, **vars(each)) for o in outcomes for each in o.causes),
         skipped=tuple(Skipped(match.name, match.reason) for match in skipped),
         notes=tuple(CheckNote(o.check, **vars(each)) for o in outcomes for each in o.notes),
@@ -48,7 +55,7 @@ def document_of(
         **_provenance(outcomes),
         sessions=tuple(sessions),
         interrupted=interrupted or None,
-        verdict=combined(outcome.verdict for outcome in outcomes),
+        verdict=verdict_of_run(rows),
     )
 
 

@@ -4,21 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from busbar.document import read_document
 from busbar.engine.check_document import CheckDocument, ResultRow
-from busbar.engine.results import Outcome, Result, sentence
-from busbar.engine.verdicts import verdict_on
-from busbar.expect.expectation import Expectation
-from busbar.units import past
-from busbar.verdict import Verdict, combined, worst
+from busbar.engine.results import Outcome
 from busbar.words import grouped
 
-_LEAST_US, _MOST_GB_PER_S = 0.01, 1e6
-"""Implausible values: below the latency between two cores, above the rate of any cluster."""
 _PACKAGE = "lock."
 """Prefix of lock packages among the versions of a run."""
 
@@ -27,8 +21,7 @@ _PACKAGE = "lock."
 class Snapshot(CheckDocument):
     """One run as shown in a report.
 
-    ``versions`` includes the versions common to all checks; the verdict is never better than the
-    readings.
+    ``versions`` includes the versions common to all checks.
     """
 
     results: tuple[ResultRow, ...] = ()
@@ -67,9 +60,7 @@ def read(path: Path) -> Snapshot:
 
 def of_document(document: CheckDocument) -> Snapshot:
     """Return the run in a document."""
-    rows = grouped(
-        ((row.check, row.partition, row.environment), _believable(row)) for row in document.results
-    )
+    rows = grouped((row.place, row) for row in document.results)
     outcomes = [
         Outcome(
             check=check,
@@ -83,15 +74,7 @@ def of_document(document: CheckDocument) -> Snapshot:
         )
         for (check, partition, environment), results in rows.items()
     ]
-    try:
-        past(document.time)
-    except ValueError as error:
-        outcomes.append(Outcome.failed("the time of the run", document.lane, str(error)))
-    # Do not trust a verdict that is better than the readings.
-    measured = combined(outcome.verdict for outcome in outcomes)
-    ended = [Verdict.UNKNOWN] if document.interrupted else []
-    verdict = worst([document.verdict, measured, *ended])
-    known = {"outcomes": tuple(outcomes), "verdict": verdict, "versions": dict(_facts(document))}
+    known = {"outcomes": tuple(outcomes), "versions": dict(_facts(document))}
     return Snapshot(**vars(document) | known)
 
 
@@ -102,27 +85,3 @@ def _facts(document: CheckDocument) -> Iterator[tuple[str, str]]:
     for name, text in of_checks[0].items() if of_checks else ():
         if name not in known and all(each.get(name) == text for each in of_checks):
             yield name, text
-
-
-def _believable(row: Result) -> Result:
-    """Return the row; a pass without a reading or band, or outside its bounds, is a failure."""
-    if row.verdict is not Verdict.PASS or (row.metric == "correctness" and not row.message):
-        return row
-    value, low, high = row.value or 0.0, row.low, row.high
-    limit = _LEAST_US if row.unit == "us" else _MOST_GB_PER_S
-    limit = limit if row.limit is None else row.limit
-    if row.message:
-        message = f"the file claims a pass, but {row.message}"
-    elif not value > 0 or not (row.bytes or 0) > 0:
-        message = "the file claims a pass without a reading"
-    elif low is None or high is None:
-        message = "the file claims a pass without a band"
-    elif not 0 < low <= high or not low <= (row.typical or low) <= high:
-        message = f"the file claims a pass in a band of {low:g} to {high:g}"
-    elif verdict_on(
-        Expectation(limit, low, row.typical or 0.0, high, unit=row.unit), value
-    ).is_problem:
-        message = f"the file claims a pass, but {sentence(row)}"
-    else:
-        return row
-    return replace(row, verdict=Verdict.FAILED, message=message)

@@ -3,12 +3,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from busbar.document import Contradictions
 from busbar.engine.reading import Cause, Note
-from busbar.engine.results import Result
-from busbar.verdict import Verdict
+from busbar.engine.results import Result, verdict_of
+from busbar.engine.verdicts import LARGE_BYTES
+from busbar.units import past
+from busbar.verdict import Verdict, combined
+from busbar.words import grouped
+
+_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL")
 
 
 @dataclass(frozen=True)
@@ -45,6 +52,22 @@ class ResultRow(Result):
     """Partition of the site; empty if the result is not of a job."""
     environment: str = ""
     """ReFrame's environment: delivery and lane."""
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """The check, and where it ran."""
+        return self.check, self.partition, self.environment
+
+    def contradictions(self) -> Contradictions:
+        """Yield each key that contradicts others."""
+        yield from super().contradictions()
+        if self.series:
+            for name, own in (
+                ("check", self.check.partition(" ")[0]),
+                ("partition", self.partition),
+            ):
+                if getattr(self.series, name) != own:
+                    yield f"series.{name}", f"is {getattr(self.series, name)!a}, not {own!a}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,3 +110,52 @@ class CheckDocument:
     command was killed; null if the run came to its end."""
     verdict: Verdict
     """The worst verdict of the results; ``unjudged`` counts only if no result was judged."""
+
+    def contradictions(self) -> Contradictions:
+        """Yield each key that does not follow from the others, or has an impossible value."""
+        past(self.time)
+        known: set[object] = set()
+        for at, row in enumerate(self.results):
+            yield from ((f"results.{at}.{key}", what) for key, what in row.contradictions())
+            reading = (row.place, row.where, row.pair, row.metric, row.buffers, row.bytes)
+            # Tools round small sizes to the same one.
+            if row.low and (row.bytes or 0) >= LARGE_BYTES:
+                if (reading, row.series) in known:
+                    yield f"results.{at}", "is the same reading as an earlier result"
+                known.add((reading, row.series))
+        yield from self._of_checks()
+        if self.interrupted and self.interrupted not in _SIGNALS:
+            yield "interrupted", f"must be one of {', '.join(_SIGNALS)}"
+        judged = verdict_of_run(self.results)
+        if self.verdict is not judged:
+            yield "verdict", f"is {self.verdict}, but by its results it is {judged}"
+        if self.interrupted and self.verdict.severity < Verdict.UNKNOWN.severity:
+            yield "verdict", f"is {self.verdict}, but {self.interrupted} ended the run"
+
+    def _of_checks(self) -> Contradictions:
+        """Yield what is said of checks without results, and causes of healthy checks."""
+        checks = {row.check for row in self.results}
+        bad = {row.check for row in self.results if row.verdict.is_problem}
+        for name in ("causes", "notes", "provenance", "node_provenance"):
+            said = getattr(self, name)
+            for at, each in said.items() if isinstance(said, dict) else enumerate(said):
+                if (at if isinstance(said, dict) else each.check) not in checks:
+                    yield f"{name}.{at}", "is of a check without results"
+                elif name == "causes" and each.check not in bad:
+                    yield f"causes.{at}", f"is a cause, but {each.check} has no problem"
+        causes = {(each.check, each.id) for each in self.causes}
+        for at, row in enumerate(self.results):
+            if other := [
+                id_ for id_ in row.cause.split(",") if id_ and (row.check, id_) not in causes
+            ]:
+                yield f"results.{at}.cause", f"{other[0]!a} is not among the causes of the check"
+        # A run that a signal ends lists the checks that it had begun as well.
+        names = [] if self.interrupted else [each.check for each in self.skipped]
+        for at, name in enumerate(names):
+            if name in checks or name in names[:at]:
+                yield f"skipped.{at}.check", f"{name!a} has results, or is listed twice"
+
+
+def verdict_of_run(rows: Iterable[ResultRow]) -> Verdict:
+    """Return the verdict of a run by the results of all its checks."""
+    return combined(map(verdict_of, grouped((row.place, row) for row in rows).values()))

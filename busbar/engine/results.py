@@ -5,14 +5,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from itertools import pairwise
 from math import isfinite
 from pathlib import Path
 
-from busbar.document import in_json, parse_document, to_json
-from busbar.engine.reading import Cause, Note
-from busbar.engine.verdicts import Judged
+from busbar.document import Contradictions, in_json, parse_document, to_json
+from busbar.engine.reading import Cause, Kind, Note, Reading
+from busbar.engine.verdicts import GUESS, Judged, verdict_on, without_band
+from busbar.expect.expectation import Expectation, NoExpectation
 from busbar.parse import numbers
 from busbar.site.calibration import SeriesKey
 from busbar.units import format_bytes
@@ -30,9 +33,25 @@ def digest_of(file: Path) -> str:
 
 
 _SHOWN = 3
-_LEAST_US = 0.01
-"""Shorter times than this are the transfer of a few bytes by the rate of a link."""
-_METRICS = {"bw": "bandwidth", "busbw": "busbw", "latency_us": "latency"}
+_LEAST_US, _MOST_GB_PER_S = 0.01, 1e6
+"""A shorter time is the transfer of a few bytes by the rate of a link; no cluster has the rate."""
+_METRICS: Mapping[Kind, str] = {"bw": "bandwidth", "busbw": "busbw", "latency_us": "latency"}
+_KINDS = {metric: kind for kind, metric in _METRICS.items()}
+_KEYS = dict.fromkeys(("", "correctness"), "") | dict.fromkeys(_KINDS, "gb_per_s")
+_KEYS["latency"] = "us"
+"""The metrics, and the key of the reading of each; empty for those without a reading."""
+_RANGES = {"cpu_wait_share": (0, 1), "bytes": (0, 1 << 50)}
+_RANGES |= dict.fromkeys(("limit", "high", "model"), (0, 10**9))
+_FITTING: Mapping[Verdict, tuple[Verdict, ...]] = {
+    # A floor, or a band that is a guess, does not make a pass.
+    Verdict.PASS: (Verdict.PASS, Verdict.UNJUDGED),
+    Verdict.UNJUDGED: (Verdict.UNJUDGED,),
+    # A busy machine excuses, and a band that is a guess does not condemn.
+    Verdict.DEGRADED: (Verdict.DEGRADED, Verdict.UNKNOWN, Verdict.UNJUDGED),
+    Verdict.IMPOSSIBLE: (Verdict.IMPOSSIBLE, Verdict.UNKNOWN),
+    Verdict.FAILED: (Verdict.FAILED,),
+}
+"""By the verdict of a reading alone: those that a check gives it."""
 
 
 @dataclass(frozen=True)
@@ -88,6 +107,63 @@ class Result:
         """The unit of the reading."""
         return "us" if self.metric == "latency" else "GB/s"
 
+    def contradictions(self) -> Contradictions:
+        """Yield each key that contradicts others, is unknown, or has an impossible value."""
+        if self.metric not in _KEYS:
+            yield "metric", f"must be one of {', '.join(_KEYS).strip(', ')}, got {self.metric!a}"
+            return
+        for name in {"us", "gb_per_s"} - {_KEYS[self.metric]}:
+            if getattr(self, name) is not None:
+                yield name, f"is not a reading of {self.metric or 'a message'}"
+        for name, (least, most) in _RANGES.items():
+            value = getattr(self, name)
+            if value is not None and not least <= value <= most:
+                yield name, f"must be {least} to {most}, got {value:g}"
+        for name in ("cause", "message"):
+            if getattr(self, name) and not self.verdict.is_problem:
+                yield name, f"contradicts the verdict {self.verdict}"
+        if self.value is not None:
+            yield from self._of_reading(self.value)
+        elif self.low or (self.metric != "correctness" and not self.verdict.is_problem):
+            yield (
+                _KEYS[self.metric] or "metric",
+                f"lacks the reading of the verdict {self.verdict}",
+            )
+
+    def _of_reading(self, value: float) -> Contradictions:
+        """Yield what contradicts the reading: its band, its verdict, and its series."""
+        names = ["low", "typical", "high"]
+        names.insert(0 if self.unit == "us" else 3, "limit")
+        known = [(name, each) for name in names if (each := getattr(self, name)) is not None]
+        for (before, least), (name, each) in pairwise([("0", 0), *known]):
+            if not least <= each:
+                yield name, f"is {each:g}, less than {before}{f', {least:g}' * bool(least)}"
+        if self.verdict is Verdict.PASS and not (self.low and self.high and self.bytes):
+            yield "verdict", "is pass without a band or a size"
+            return
+        judged = self._judged(value)
+        failed = self.verdict is Verdict.FAILED and self.message  # such as wrong data
+        fits = self.verdict in _FITTING[judged]
+        if judged is Verdict.DEGRADED and self.verdict is Verdict.UNJUDGED:
+            fits = self.unit != "us" and value >= (self.low or 0) * GUESS
+        if not fits and not failed:
+            yield "verdict", f"is {self.verdict}, but {sentence(self)} is {judged}"
+        if self.series:
+            for name, own in (("bytes", self.bytes), ("kind", _KINDS[self.metric])):
+                if getattr(self.series, name) != own:
+                    yield f"series.{name}", f"is {getattr(self.series, name)!a}, not {own!a}"
+
+    def _judged(self, value: float) -> Verdict:
+        """Judge the reading again, by the band and the limit of its row."""
+        limit = self.limit
+        if limit is None:
+            limit = _LEAST_US if self.unit == "us" else _MOST_GB_PER_S
+        if self.low is None or self.high is None:
+            reading = Reading(_KINDS[self.metric], self.bytes or 0, value)
+            return without_band(reading, NoExpectation("", limit=limit, unit=self.unit)).verdict
+        band = Expectation(limit, self.low, self.typical or self.low, self.high, unit=self.unit)
+        return verdict_on(band, value)
+
     @property
     def shown_limit(self) -> float | None:
         """The limit to display; a latency limit of picoseconds is not informative."""
@@ -110,6 +186,16 @@ class Result:
         if self.gb_per_s is None or not self.limit:
             return None
         return self.gb_per_s / self.limit
+
+
+def verdict_of(results: Iterable[Result]) -> Verdict:
+    """Return the verdict of a check by its results; ``failed`` without any."""
+    rows = list(results)
+    found = combined(row.verdict for row in rows)
+    measured = [row for row in rows if row.value is not None]
+    compared = any(row.verdict is not Verdict.UNJUDGED for row in measured)
+    # Correct data does not judge the rates that a check measured.
+    return Verdict.UNJUDGED if found is Verdict.PASS and measured and not compared else found
 
 
 @dataclass(frozen=True)
@@ -141,11 +227,15 @@ class Outcome:
     @cached_property
     def verdict(self) -> Verdict:
         """Return the verdict of the check by its results; ``failed`` without any."""
-        found = combined(result.verdict for result in self.results)
-        measured = [row for row in self.results if row.value is not None]
-        compared = any(row.verdict is not Verdict.UNJUDGED for row in measured)
-        # Correct data does not judge the rates that a check measured.
-        return Verdict.UNJUDGED if found is Verdict.PASS and measured and not compared else found
+        return verdict_of(self.results)
+
+    def contradictions(self) -> Contradictions:
+        """Yield each key of a result that contradicts others."""
+        return (
+            (f"results.{at}.{key}", what)
+            for at, row in enumerate(self.results)
+            for key, what in row.contradictions()
+        )
 
     def sentence(self) -> str:
         """The verdict, its first reasons, and the causes with their remedies; for one log line."""

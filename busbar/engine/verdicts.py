@@ -21,6 +21,9 @@ Expect = Callable[[Reading], Expectation]
 
 LARGE_BYTES = 1 << 20
 """Tools print the rates of smaller messages as 0.00."""
+GUESS = 0.5
+"""A reading below a band that is a guess is unjudged down to this share of the band."""
+_LONGEST_US = 3.6e9
 _DIP = 0.9
 """A bus bandwidth that falls below this share of its peak at a larger size is a dip: healthy runs
 on 4 x H200 and 2 x p4d stay above 0.97, 2 x 8 H20 on a broken network fell to 0.70."""
@@ -110,7 +113,7 @@ def verdict_on(expectation: Expectation, value: float) -> Verdict:
     limit, low, high = expectation.limit, expectation.low, expectation.high
     if expectation.unit != "us":
         verdict = verdict_on_rate(value, limit, low, floor=expectation.floor)
-        guessed = expectation.outside and value >= low / 2
+        guessed = expectation.outside and value >= low * GUESS
         return Verdict.UNJUDGED if verdict is Verdict.DEGRADED and guessed else verdict
     if not value > 0:
         return Verdict.FAILED
@@ -139,7 +142,8 @@ def without_band(reading: Reading, missing: BusbarError) -> Judged:
     if isinstance(missing, NoExpectation) and (missing.unit == "us") == latency:
         limit = missing.limit
     verdict = Verdict.UNJUDGED
-    if not reading.value > 0 and (latency or reading.nbytes >= LARGE_BYTES):
+    zero = not reading.value > 0 and (latency or reading.nbytes >= LARGE_BYTES)
+    if zero or (latency and reading.value > _LONGEST_US):
         verdict = Verdict.FAILED
     elif limit and (reading.value < limit if latency else reading.value > limit):
         verdict = Verdict.IMPOSSIBLE

@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from busbar.boundary import slurm_reason
 from busbar.gate.site import CHECKS, GateAction, GateMode, GateSeverity, Rules
 from busbar.redact import redact
+from busbar.units import past
 from busbar.verdict import Verdict, combined
 
 
@@ -94,7 +95,6 @@ def ruled(finding: GateFinding, rules: Rules) -> GateRow | None:
         return None
     severity = rule.severity or finding.severity or facts.severity
     action = rule.action or finding.action or facts.action
-    acts = mode == "enforce" and severity == "critical" and action != "note"
     return GateRow(
         check=finding.check,
         where=finding.where,
@@ -107,7 +107,8 @@ def ruled(finding: GateFinding, rules: Rules) -> GateRow | None:
         severity=severity,
         action=action,
         remedy=finding.remedy or facts.remedy,
-        drains=acts and finding.verdict in (Verdict.DEGRADED, Verdict.FAILED),
+        drains=_drains(mode, severity, action)
+        and finding.verdict in (Verdict.DEGRADED, Verdict.FAILED),
     )
 
 
@@ -142,6 +143,45 @@ class GateDocument:
     misconfigured: bool = False
     """Whether the site or the type of the node is unknown; the exit status is then 2."""
 
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield each key that does not follow from the others, or has an impossible value."""
+        past(self.time)
+        if not self.node or not 0 <= self.seconds < _MOST_S:
+            yield "seconds" if self.node else "node", "is not of a look at a node"
+        places = [(row.check, row.where) for row in self.checks]
+        for at, row in enumerate(self.checks):
+            key = f"checks.{at}"
+            if row.check not in CHECKS or places[at] in places[:at]:
+                yield (
+                    f"{key}.check",
+                    f"{row.check!a} is unknown, or has two verdicts for one place",
+                )
+            if row.drains != (row.is_fault and _drains(row.mode, row.severity, row.action)):
+                yield f"{key}.drains", "does not follow from verdict, mode, severity and action"
+            if row.gb_per_s is not None and not 0 <= row.gb_per_s < _MOST_GB_PER_S:
+                yield f"{key}.gb_per_s", f"is not the rate of a copy: {row.gb_per_s:g}"
+        for name, own in _conclusion(self.checks, self.problems).items():
+            if getattr(self, name) != own:
+                yield name, f"is {str(getattr(self, name))!a}, but the checks say {str(own)!a}"
+        if self.misconfigured and not self.problems:
+            yield "misconfigured", "names no problem"
+
+
+_MOST_S, _MOST_GB_PER_S = 86400, 1e6
+
+
+def _drains(mode: GateMode, severity: GateSeverity, action: GateAction) -> bool:
+    """Return whether a fault takes the node out of service."""
+    return mode == "enforce" and severity == "critical" and action != "note"
+
+
+def _conclusion(checks: Sequence[GateRow], problems: Sequence[str]) -> dict[str, Any]:
+    """Return what follows from the checks, and from those that are missing."""
+    faults = [row for row in checks if row.drains]
+    verdicts = [*(row.verdict for row in checks), *(Verdict.UNKNOWN for _ in problems)]
+    reason = reason_of(faults) if faults else ""
+    return {"verdict": combined(verdicts), "drain": bool(faults), "reason": reason}
+
 
 @dataclass(frozen=True)
 class Basis:
@@ -167,7 +207,6 @@ def concluded(
     """Return the document: the verdict is the worst, ``unknown`` if the gate is not complete."""
     checks = tuple(row for each in findings if (row := ruled(each, basis.rules)))
     problems = tuple(redact(text) for text in (basis.problem, *problems) if text)
-    faults = [row for row in checks if row.drains]
     return GateDocument(
         node=node,
         site=basis.site,
@@ -175,9 +214,7 @@ def concluded(
         time=datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds"),
         seconds=round(seconds, 3),
         passive=passive,
-        verdict=combined([*(row.verdict for row in checks), *(Verdict.UNKNOWN for _ in problems)]),
-        drain=bool(faults),
-        reason=reason_of(faults) if faults else "",
+        **_conclusion(checks, problems),
         problems=problems,
         misconfigured=bool(basis.problem),
         checks=checks,

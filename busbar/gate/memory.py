@@ -19,7 +19,8 @@ from typing import Any
 from busbar.boundary import read_text, refuse_foreign, replace_file
 from busbar.errors import DAMAGED, BusbarError
 from busbar.gate.findings import GateFinding
-from busbar.gate.kernel_log import KernelError, KernelLog
+from busbar.gate.kernel_log import KernelLog
+from busbar.gate.typed import typed
 from busbar.verdict import Verdict
 
 SCHEMA = "busbar-gate-memory/1"
@@ -164,8 +165,5 @@ def recall(path: Path, root: Path) -> GateMemory:
 def _parsed(path: Path, raw: dict[str, Any]) -> GateMemory:
     if raw.pop("schema") != SCHEMA:
         raise ValueError(f"its schema is not {SCHEMA}")
-    memory = GateMemory(path, **raw)
-    if look := raw["look"]:
-        errors = tuple(KernelError(**each) for each in look["log"]["errors"])
-        memory.look = LogLook(replace(KernelLog(**look["log"]), errors=errors), look["uptime_s"])
+    memory: GateMemory = typed(GateMemory, raw | {"path": path})
     return memory

@@ -8,7 +8,7 @@ any library.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any, Literal, NamedTuple
 
 from busbar.boundary import read_text, refuse_foreign_code
 from busbar.errors import DAMAGED, file_error, require_known, value_error
+from busbar.gate.typed import typed
+from busbar.parse.numbers import load_json
 from busbar.verdict import Verdict, verdict_on_rate
 
 GateMode = Literal["skip", "observe", "enforce"]
@@ -202,6 +204,27 @@ class GateSite:
         """Return what a code means."""
         return self.xids.get(str(code), UNKNOWN_XID)
 
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield each key whose value nothing in the document explains, or others contradict."""
+        for name in self.rules.checks.keys() - CHECKS.keys():
+            yield f"rules.checks.{name}", "is not a check"
+        for at, mount in enumerate(self.rules.mounts):
+            if not mount.path.startswith("/") or not (mount.free_percent or 0) <= 100:
+                yield f"rules.mounts.{at}", "is not an absolute path with at most 100 % free"
+        for key, known, names in (
+            ("partitions", self.nodes, self.partitions.values()),
+            ("hosts", self.partitions, self.hosts.values()),
+        ):
+            if other := set(names) - known.keys():
+                yield key, f"{min(other)!a} is missing in the document"
+        if not self.partitions:
+            yield "partitions", "is empty"
+        for name, node in self.nodes.items():
+            for pair, band in node.copies.items():
+                ends = [end for end in (band.low, band.high, band.limit) if end is not None]
+                if ends != sorted(ends):
+                    yield f"nodes.{name}.copies.{pair}", "low, high and limit do not ascend"
+
     @property
     def document(self) -> dict[str, Any]:
         """The JSON document."""
@@ -213,17 +236,12 @@ def read(path: Path) -> GateSite:
     hint = "write it with busbar gate compile --site NAME"
     damaged = value_error("is not a compiled site ({kind}: {})", path, hint, DAMAGED)
     with file_error("cannot be read", path, hint), damaged:
-        raw = json.loads(read_text(path, _MOST_BYTES))
+        raw = load_json(read_text(path, _MOST_BYTES), once=True)
         if raw.pop("schema") != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
-        site = GateSite(
-            **raw
-            | {
-                "rules": _rules(raw["rules"]),
-                "nodes": {name: _node(node) for name, node in raw["nodes"].items()},
-                "xids": {code: Xid(**each) for code, each in raw["xids"].items()},
-            }
-        )
+        site: GateSite = typed(GateSite, raw)
+        for key, what in site.contradictions():
+            raise ValueError(f"{key}: {what}")
     return refuse_foreign_commands(site, path)
 
 
@@ -232,19 +250,3 @@ def refuse_foreign_commands(site: GateSite, path: Path) -> GateSite:
     if site.rules.commands:
         refuse_foreign_code(path)
     return site
-
-
-def _rules(raw: dict[str, Any]) -> Rules:
-    checks = {name: Rule(**rule) for name, rule in raw["checks"].items()}
-    mounts = tuple(MountRule(**mount) for mount in raw["mounts"])
-    commands = tuple(CommandRule(**each | {"run": tuple(each["run"])}) for each in raw["commands"])
-    return Rules(**raw | {"checks": checks, "mounts": mounts, "commands": commands})
-
-
-def _node(raw: dict[str, Any]) -> NodeKind:
-    ports = tuple(NodePort(**port) for port in raw["ports"])
-    copies = {name: CopyBand(**band) for name, band in raw["copies"].items()}
-    gpus = raw["gpus"]
-    if gpus:
-        gpus = NodeGpus(**gpus | {"nvlinks": tuple(gpus["nvlinks"])})
-    return NodeKind(**raw | {"gpus": gpus, "ports": ports, "copies": copies})

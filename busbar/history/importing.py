@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -40,7 +39,7 @@ _OF_ROW = ("node", "metric", "unit", "low", "typical", "high", "limit")
 class JsonLine(BaseModel):
     """One reading. Other keys are ignored."""
 
-    model_config = ConfigDict(extra="ignore", strict=True)
+    model_config = ConfigDict(extra="ignore", strict=True, allow_inf_nan=False)
 
     time: str | int | float
     """ISO 8601, UTC if it names no zone; or seconds since 1970."""
@@ -100,16 +99,17 @@ def _refused(error: ValidationError) -> str:
 
 
 def _record(text: str) -> HistoryRecord:
-    line = JsonLine.model_validate(numbers.load_json(text))
-    if not math.isfinite(line.value):
-        raise ValueError("value: is not a finite number")
+    line = JsonLine.model_validate(numbers.load_json(text, once=True))
     row = Measured(value=float(line.value), **{name: getattr(line, name) for name in _OF_ROW})
-    return HistoryRecord(
+    record = HistoryRecord(
         time=_seconds(line.time),
         rows=(row,),
         provenance=_facts(json.dumps(line.provenance)) if line.provenance else _NO_FACTS,
         **{name: getattr(line, name) for name in _OF_RECORD},
     )
+    for key, what in record.contradictions():
+        raise ValueError(f"{key}: {what}")
+    return record
 
 
 _seconds = lru_cache(4096)(past)

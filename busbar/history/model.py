@@ -12,14 +12,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import pairwise
+from math import inf, isfinite
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from busbar.document import in_json, written
+from busbar.document import Contradictions, in_json, written
 from busbar.history.statistic import Array
 
+_LONGEST = 10_000
 _EXACT = 20
 """Up to this number of readings, the distribution of U is counted; above, it is nearly normal."""
 _MOST = 400
@@ -122,6 +125,12 @@ class HistoryKey:
     delivery: str = ""
     """How the stack reached the job: ``wheels``, ``spack``, ``image``..."""
 
+    def contradictions(self) -> Contradictions:
+        """Yield each text that is too long, and a metric without a name."""
+        for name, text in vars(self).items():
+            if len(text) > _LONGEST or not (text or name != "metric"):
+                yield name, f"has {len(text)} characters, not 1 to {_LONGEST}"
+
     @property
     def name(self) -> str:
         """The series in words, for people."""
@@ -157,6 +166,13 @@ class HistoryBounds:
     """Whether the band is the site's own calibration."""
     model: float | None = None
     """What links and family call typical if it is."""
+
+    def contradictions(self) -> Contradictions:
+        """Yield each bound that is not a number, or less than the one before it."""
+        known = [(n, v) for n in ("low", "typical", "high") if (v := getattr(self, n)) is not None]
+        for (_, before), (name, value) in pairwise([("", -inf), *known]):
+            if not (isfinite(value) and before <= value):
+                yield name, f"is {value:g}, which is not a number or below the bound before it"
 
     @classmethod
     def of(cls, row: object) -> HistoryBounds:

@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from busbar.boundary import read_text
-from busbar.document import written
+from busbar.document import Contradictions, written
 from busbar.engine.results import Outcome, Result
 from busbar.history.model import HistoryBounds, HistoryKey
 from busbar.redact import kept_environment, redact, redact_document
 from busbar.site.calibration import SeriesKey
 from busbar.units import format_bytes
 
+_MOST = 1e18
+_RANGES = {"GB/s": (0.0, 1e9), "us": (1e-4, 1e12)}
 VARIABLE = "busbar"
 """The variable of a check."""
 
@@ -64,6 +66,15 @@ class HistoryRecord:
             rows=tuple(row for result in outcome.results for row in measured(result)),
             provenance=dict(outcome.provenance),
         )
+
+    def contradictions(self) -> Contradictions:
+        """Yield each key of a reading that is impossible."""
+        for row in self.rows:
+            yield from self.key(row).contradictions()
+            yield from HistoryBounds.of(row).contradictions()
+            least, most = _RANGES.get(row.unit, (-_MOST, _MOST))
+            if not least <= row.value <= most:
+                yield "value", f"must be {least:g} to {most:g} {row.unit}, got {row.value:g}"
 
     def key(self, row: Measured) -> HistoryKey:
         """Return the series of a reading."""

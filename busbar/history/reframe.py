@@ -91,7 +91,8 @@ def bounds(reference: object, lower: object, upper: object) -> HistoryBounds:
     """Return a reference of ReFrame, whose thresholds are shares of it."""
     if not _is_number(reference) or not reference:
         return HistoryBounds()
-    ends = [reference * (1 + each) if _is_number(each) else None for each in (lower, upper)]
+    shares = (lower, upper) if reference > 0 else (upper, lower)
+    ends = [reference * (1 + each) if _is_number(each) else None for each in shares]
     return HistoryBounds(ends[0], float(reference), ends[1])
 
 

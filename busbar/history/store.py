@@ -18,6 +18,7 @@ import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -32,13 +33,14 @@ from busbar.history.record import HistoryRecord
 from busbar.history.statistic import Array
 from busbar.parse import numbers
 from busbar.parse.tables import refused
-from busbar.units import FIRST_S, LAST_S
+from busbar.units import CLOCKS_S, FIRST_S
 
 FILE = "busbar.db"
 _VERSION = 1
 _WAIT_S = 30
 _MOST_BYTES = 1 << 26
 """Of one value."""
+_MOST_VALUE = 1e18
 _MOST_READINGS = 10_000_000
 """That are read at once, in 40 bytes each."""
 _KEY = {each.name: each.name for each in fields(HistoryKey)} | {"check": "check_name"}
@@ -159,6 +161,11 @@ class HistoryStore:
         """Return the key of each series by its number."""
         return self._table("series", HistoryKey, _KEY)
 
+    def numbers_of(self, table: str) -> set[int]:
+        """Return the numbers of the rows of a table."""
+        with self._errors():
+            return {row[0] for row in self.connection.execute(f"SELECT id FROM {table}")}  # noqa: S608
+
     def bounds(self) -> dict[int, HistoryBounds]:
         """Return all bounds by their number."""
         return self._table("bounds", HistoryBounds, _BOUNDS)
@@ -242,7 +249,9 @@ def _numbers(path: Path, rows: Sequence[tuple[object, ...]]) -> Array:
     wrong: object = None
     try:
         found = np.array(rows, dtype=np.float64).reshape(-1, 5)
-        bad = ~np.isfinite(found).all(axis=1) | (found[:, 1] < FIRST_S) | (found[:, 1] >= LAST_S)
+        now = datetime.now(UTC).timestamp()
+        bad = ~np.isfinite(found).all(axis=1) | (np.abs(found[:, 2]) > _MOST_VALUE)
+        bad |= (found[:, 1] < FIRST_S) | (found[:, 1] >= now + CLOCKS_S)
         wrong = rows[int(bad.argmax())] if bad.any() else None
     except (TypeError, ValueError, OverflowError) as error:
         raise altered(path, f"a reading is not a number: {error}") from error

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 from busbar.certify import contract as contracts
@@ -18,6 +18,8 @@ from busbar.cluster.nightly.stages import Ended
 from busbar.cluster.sweep.document import RunAccusation, SweepRun
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
+from busbar.gate.findings import Basis, compared, concluded
+from busbar.gate.site import Rule, Rules
 from busbar.verdict import Verdict
 
 MIB4 = 2**22
@@ -121,21 +123,9 @@ class FakeFleet:
     def _gate(self, nodes: Sequence[str], directory: Path) -> None:
         directory.mkdir()
         for n, node in enumerate(nodes):
-            bad = node in self.failing
-            document = {
-                "schema": "busbar-gate/1",
-                "node": node,
-                "site": "fleet",
-                "partition": "lab",
-                "seconds": 1.0,
-                "time": datetime.now(UTC).isoformat(),
-                "passive": False,
-                "problems": [],
-                "verdict": "failed" if bad else "pass",
-                "drain": bad,
-                "checks": [],
-                "reason": "busbar gate: gpu_xid 79" if bad else "",
-            }
+            finding = compared("gpu_xid", node not in self.failing, "", "Xid 79", "none")
+            basis = Basis("fleet", "lab", Rules({"gpu_xid": Rule("enforce")}))
+            document = to_json(concluded(node, basis, [finding], at=time.time(), seconds=1.0))
             (directory / f"{n}.json").write_text(json.dumps(document))
 
     def _check(self, check: str, nodes: Sequence[str], directory: Path) -> None:
@@ -156,7 +146,8 @@ class FakeFleet:
             )
             intact = Result(check, Verdict.PASS, node, "0->1", metric="correctness")
             if not self.banded:
-                row = replace(row, verdict=Verdict.UNJUDGED, low=None, typical=None, high=None)
+                row = replace(row, verdict=Verdict.UNJUDGED, message="")
+                row = replace(row, low=None, typical=None, high=None)
             provenance = {"driver": self.drivers.get(node, "550"), "nodes": node}
             outcome = Outcome(
                 check, "ucx-1.14", (intact, row), "lab", "host", provenance=provenance

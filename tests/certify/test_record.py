@@ -20,6 +20,8 @@ from tests.said import Command
 
 from .records import CLAUSES, FakeFleet
 
+XID = "n1: gate: [node_problem] gpu_xid Xid 79 vs none: reset the GPU (busbar)"
+
 
 def states(found: Acceptance) -> list[str]:
     return [each.state for each in found.clauses]
@@ -50,7 +52,7 @@ def test_a_healthy_fleet_is_accepted(tmp_path: Path) -> None:
     ("fault", "value", "clause", "why"),
     [
         ("slow", {"n2"}, 2, "n2: 0->1 12 GB/s, below 20 GB/s"),
-        ("failing", {"n1"}, 0, "n1: gate: busbar gate: gpu_xid 79"),
+        ("failing", {"n1"}, 0, XID),
         ("accused", {"n3"}, 1, "n3: sweep: 0.1 GB/s"),
         ("accused", {"leaf1"}, 1, "leaf1: sweep: 0.1 GB/s"),
         ("drivers", {"n0": "535"}, 3, "driver is 535 on n0, not 550"),
@@ -153,7 +155,7 @@ def test_a_soak_counts_its_time_for_each_node(tmp_path: Path) -> None:
     assert states(found) == ["met", "met"]
     assert [kind for kind, _ in runs(fleet)].count("soak") == 3
     fleet.failing = {"n1"}
-    assert fleet.certify("n1").clauses[1].why == "n1: gate: busbar gate: gpu_xid 79"
+    assert fleet.certify("n1").clauses[1].why == XID
     fleet.failing = set()
     assert fleet.certify("n1").verdict == "accepted"
     assert [kind for kind, _ in runs(fleet)].count("soak") == 7

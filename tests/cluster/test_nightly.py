@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import xml.etree.ElementTree as ET
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -80,8 +80,10 @@ class Stages:
     """Standard error of the last night."""
 
     def gate(self, node: str, verdict: str = "pass", reason: str = "") -> None:
-        found = concluded(node, Basis(), [], at=1e9, seconds=0)
-        document = replace(found, verdict=Verdict(verdict), drain=bool(reason), reason=reason)
+        rules = Rules(checks={"gpu_count": Rule("enforce")} if reason else {})
+        value, note = ("3", "") if reason else ("4", verdict)
+        finding = GateFinding("gpu_count", Verdict(verdict), "", value, "4", note)
+        document = concluded(node, Basis(rules=rules), [finding], at=1e9, seconds=0)
         (self.data / f"gate-{node}").write_text(json.dumps(to_json(document)))
 
     def sweep(self, verdict: str = "pass", status: int = 0, **keys: object) -> None:
@@ -91,7 +93,8 @@ class Stages:
         (self.data / "sweep.status").write_text(f"{status}\n")
 
     def check(self, name: str, verdict: Verdict = Verdict.PASS, status: int = 0) -> None:
-        band = {"gb_per_s": 1.5, "low": 1.0, "high": 2.0}
+        low = 1.0 if verdict is Verdict.PASS else 1.8
+        band = {"gb_per_s": 1.5, "low": low, "high": 2.0}
         row = Result("net", verdict, "n1,n2", metric="bandwidth", bytes=8, **band)
         outcome = Outcome("net", "ucx-1.14", (row,), "gpu", "wheels")
         document = document_of("h20-roce", "ucx-1.14", [outcome])
@@ -235,7 +238,7 @@ def test_what_the_site_only_observes_fails_no_night(stages: Stages) -> None:
     fault = GateFinding("nic_state", Verdict.FAILED, "mlx5_0", "down", "active")
     for mode, verdict in (("observe", "unjudged"), ("enforce", "failed")):
         basis = Basis(rules=Rules(checks={"nic_state": Rule(mode)}))
-        found = concluded("n3", basis, [fault], at=0, seconds=0)
+        found = concluded("n3", basis, [fault], at=1e9, seconds=0)
         (stages.data / "gate-n3").write_text(json.dumps(to_json(found)))
         _, document = stages.run()
         assert verdicts(document)["gate"] == verdict

@@ -47,6 +47,9 @@ def sweep(directory: Path, **keys: object) -> Path:
     """What a sweep printed."""
     empty = {"verdict": Verdict.DEGRADED, "nodes": NODES, "accused": (), "suspects": ()}
     document = SweepRun(**empty | {"unmeasured": ()} | keys)  # type: ignore[arg-type]
+    wrong = [what for key, what in document.contradictions() if key == "verdict"]
+    if wrong:
+        document = replace(document, verdict=Verdict(wrong[0].rpartition(" ")[2]))
     path = directory / "sweep.json"
     path.write_text(json.dumps(to_json(document)))
     return path

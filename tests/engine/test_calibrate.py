@@ -30,6 +30,7 @@ from busbar.site.calibration import load, write
 from busbar.site.model import Site
 from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.results import verdict_of
 
 SIZE = 1 << 37
 """So large that no model knows it."""
@@ -83,7 +84,7 @@ def document(site: Site, readings: list[Reading], where: str = "n1", **more: Any
         "results": [{**row, "share_of_limit": None, "partition": run.partition} for row in rows],
         "skipped": [],
         "interrupted": None,
-        "verdict": "pass",
+        "verdict": verdict_of(rows),
         "causes": [],
         "notes": [],
         **more,
@@ -107,6 +108,13 @@ def runs(site: Site, typical: float, count: int = 5, scatter: float = 0.01) -> d
 def calibrate(documents: dict[str, Any], **options: Any) -> Any:
     parsed = {name: parse_document(CheckDocument, each) for name, each in documents.items()}
     return calibration.calibrate(parsed, **options)
+
+
+def also(document: dict[str, Any], verdict: str) -> None:
+    """Add a result of this verdict, which is no reading."""
+    row = {"check": "framework", "partition": "gpu", "verdict": verdict, "message": "x"}
+    document["results"].append(row)
+    document["verdict"] = verdict
 
 
 @pytest.fixture
@@ -175,11 +183,14 @@ def test_other_sizes_operations_and_checks_have_no_band(site):
     [
         (lambda d: d.update(site="other"), "is a run on site 'other'"),
         (
-            lambda d: d["causes"].append({**CAUSE, "id": "cpu-busy", "summary": "16 others"}),
+            lambda d: (
+                d["causes"].append({**CAUSE, "id": "cpu-busy", "summary": "16 others"}),
+                also(d, "unknown"),
+            ),
             "has a fault, cpu-busy: 16 others",
         ),
-        (lambda d: d["results"][0].update(verdict="failed"), "is failed: framework"),
-        (lambda d: d["results"][0].update(verdict="unknown"), "is unknown: framework"),
+        (lambda d: also(d, "failed"), "is failed: framework"),
+        (lambda d: also(d, "unknown"), "is unknown: framework"),
         (lambda d: d["versions"].update(mpi="4.1"), "ran with mpi 4.1, another run with 5.0.11"),
     ],
 )

@@ -18,7 +18,8 @@ from busbar.verdict import Verdict, exit_status
 from tests.cases import cases
 
 ROW = Result("x", Verdict.PASS, metric="bandwidth", bytes=1, gb_per_s=1.0)
-LEFT = Outcome("x", "ucx-1.14", (ROW,), "gpu", "spack", "spack")
+BANDED = replace(ROW, low=0.5, high=2.0)
+LEFT = Outcome("x", "ucx-1.14", (BANDED,), "gpu", "spack", "spack")
 SITE: Any = None
 
 

@@ -28,6 +28,7 @@ from busbar.parse.cpulist import parse_cpu_list
 from busbar.site.load import load
 from busbar.slurm import hostlist, jobs, nodes, topology
 from tests.every_field import filled
+from tests.results import complete
 
 KINDS: tuple[Any, ...] = (CheckDocument, Analysis, SweepRun, NightlyDocument, GateDocument)
 ROWS = "".join(
@@ -101,7 +102,7 @@ def _history(path: Path) -> None:
 
 
 def documents() -> list[bytes]:
-    return [json.dumps(filled(kind, "x"), indent=1).encode() for kind in KINDS]
+    return [json.dumps(complete(kind, "x"), indent=1).encode() for kind in KINDS]
 
 
 def sweeps() -> list[bytes]:

@@ -236,7 +236,7 @@ def test_jobs_of_one_check_keep_what_they_had(tmp_path: Path, busbar: Command) -
         Outcome(
             "net",
             "ucx-1.14",
-            (Result("net", Verdict.PASS, where, metric="bandwidth", bytes=8, gb_per_s=1.5),),
+            (Result("net", Verdict.UNJUDGED, where, metric="bandwidth", bytes=8, gb_per_s=1.5),),
             provenance={"nodes": where, "driver": driver, "kernel": "6.1"},
         )
         for where, driver in drivers.items()
@@ -259,9 +259,9 @@ def test_results_of_an_older_version_are_imported_as_a_report_shows_them(
     tmp_path: Path, busbar: Command
 ) -> None:
     """They lack keys; a reading without one has no share, lane, band..."""
-    row = {"check": "net", "verdict": "pass", "where": "n1", "metric": "bandwidth"}
+    row = {"check": "net", "verdict": "unjudged", "where": "n1", "metric": "bandwidth"}
     row |= {"bytes": 8, "gb_per_s": 1.5}
-    document = {"site": "alpha", "time": "2026-11-01T00:00:00+00:00", "verdict": "pass"}
+    document = {"site": "alpha", "time": "2026-11-01T00:00:00+00:00", "verdict": "unjudged"}
     file = tmp_path / "results.json"
     file.write_text(json.dumps({"schema": "busbar-check/1", **document, "results": [row]}))
     (outcome,) = read(file).outcomes

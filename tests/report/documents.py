@@ -24,6 +24,7 @@ from busbar.history.model import (
     Ratio,
 )
 from busbar.verdict import Verdict
+from tests.results import verdict_of
 
 DAY = 86400.0
 FIRST = 1_790_000_000.0
@@ -32,10 +33,16 @@ MARKUP = "<script>document.title='forged'</script>\"'><img src=x onerror=alert(1
 
 
 def row(check: str = "xccl", value: float | None = None, **more: Any) -> dict[str, Any]:
-    """A row of results.json, in GB/s unless it is a latency; what passes has size and band."""
-    metric = more.setdefault("metric", "bandwidth")
-    if more.setdefault("verdict", Verdict.PASS) is Verdict.PASS and value:
-        more = {"bytes": 1 << 24, "low": value / 2, "high": value * 2} | more
+    """A row of results.json, in GB/s unless it is a latency, with the band of its verdict."""
+    metric = more.setdefault("metric", "bandwidth" if value is not None else "")
+    verdict = more.setdefault("verdict", Verdict.PASS)
+    more.setdefault("bytes", 1 << 24 if value else None)
+    if value and verdict in (Verdict.PASS, Verdict.DEGRADED):
+        by = 1 if verdict is Verdict.PASS else 0.1 if metric == "latency" else 10
+        low = more.setdefault("low", value / 2 * by)
+        more.setdefault("high", max(low, value * 2 * by))
+    if verdict is Verdict.FAILED:
+        more.setdefault("message", "wrong data")
     result = vars(
         Result(
             check=check,
@@ -61,7 +68,7 @@ def document(rows: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
         "skipped": [],
         "coverage": "",
         "interrupted": None,
-        "verdict": "pass",
+        "verdict": verdict_of(rows),
         **more,
     }
 

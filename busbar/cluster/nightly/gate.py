@@ -61,7 +61,7 @@ def read(output: Path, nodes: Sequence[str]) -> Mapping[str, GateDocument]:
         try:
             document = parse_document(GateDocument, numbers.load_json(read_text(path)))
         except (OSError, ValueError):
-            continue
+            continue  # the node has no verdict
         if document.node in nodes:
             found[document.node] = document
     return found

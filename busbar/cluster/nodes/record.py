@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from busbar.boundary import refuse_foreign_code, replace_file, slurm_reason
-from busbar.document import read_document, to_json
+from busbar.document import Contradictions, read_document, to_json
 from busbar.errors import BusbarError, file_error
 from busbar.history.model import iso
 from busbar.program import call
@@ -20,6 +20,7 @@ from busbar.site.gate import NodeAction, NodeCommand, NodePolicy, NodeSource
 from busbar.slurm.client import Slurm
 from busbar.slurm.hostlist import natural
 from busbar.slurm.nodes import Node
+from busbar.units import FIRST_S, past
 
 FILE = "nodes.json"
 NodeHealth = Literal["healthy", "suspect", "faulty"]
@@ -103,6 +104,24 @@ class NodesDocument:
     nodes: tuple[NodeRecord, ...] = ()
     """Each node that was looked at."""
 
+    def contradictions(self) -> Contradictions:
+        """Yield each key that contradicts others, or has an impossible value."""
+        known: set[str] = set()
+        for at, one in enumerate(self.nodes):
+            key, state = f"nodes.{at}", health_of(one.evidence)
+            if not one.node or one.node in known:
+                yield f"{key}.node", f"{one.node[:40]!a} is not a name, or is listed twice"
+            known.add(one.node)
+            if one.state != state:
+                yield f"{key}.state", f"is {one.state}, but by its evidence it is {state}"
+            if {each.source for each in one.evidence} - one.looks.keys():
+                yield f"{key}.looks", "lacks a source of the evidence"
+            if one.state == "healthy" and one.next not in ("", "resume"):
+                yield f"{key}.next", f"is {one.next}, but the node is healthy"
+            times = [one.since, *one.looks.values(), *(each.time for each in one.taken)]
+            for time in (*times, *(each.time for each in one.evidence)):
+                past(time or FIRST_S, key)
+
 
 @dataclass(frozen=True)
 class NodeLook:
@@ -151,9 +170,7 @@ def updated(
                 continue
             kept = [one for one in record.evidence if one.source != look.source]
             evidence = (*look.found.get(node, ()), *kept)
-            state: NodeHealth = "suspect" if evidence else "healthy"
-            if any(one.certain for one in evidence):
-                state = "faulty"
+            state = health_of(evidence)
             known[node] = replace(
                 record,
                 state=state,
@@ -170,6 +187,13 @@ def updated(
         # Most nodes have a fault in common, or were compared with a wrong limit.
         found = [replace(one, next="retest") if one.next == "drain" else one for one in found]
     return NodesDocument(nodes=tuple(found))
+
+
+def health_of(evidence: Sequence[NodeEvidence]) -> NodeHealth:
+    """Return what the evidence against a node makes of it."""
+    if any(one.certain for one in evidence):
+        return "faulty"
+    return "suspect" if evidence else "healthy"
 
 
 def took(record: NodeRecord, action: NodeAction, time: str, by: str) -> NodeRecord:

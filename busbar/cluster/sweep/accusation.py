@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from busbar.document import Contradictions
 from busbar.parse.port_counters import Direction
 from busbar.parse.tables import beside
 from busbar.words import grouped, names_text
@@ -40,6 +41,14 @@ class Accusation:
     def node(self) -> str:
         """A node to test alone."""
         return next(iter(self.nodes), self.id)
+
+
+def accused_twice(accused: Sequence[Accusation]) -> Contradictions:
+    """Yield the key of each accusation that names nothing, or is listed twice."""
+    ids = [(one.id, one.kind, one.fault, one.direction) for one in accused]
+    for at, one in enumerate(accused):
+        if not one.id or "" in one.nodes or ids[at] in ids[:at]:
+            yield f"accused.{at}", f"{one.id!a} has no name, or is listed twice"
 
 
 def accused_text(accused: Sequence[Accusation]) -> str:

@@ -20,7 +20,7 @@ from typing import Literal
 
 import numpy as np
 
-from busbar.cluster.sweep.accusation import Accusation
+from busbar.cluster.sweep.accusation import Accusation, accused_twice
 from busbar.cluster.sweep.judge_pairs import Judge, JudgedPairs, Least
 from busbar.cluster.sweep.localise import Ints
 from busbar.cluster.sweep.loss import lossy, with_loss
@@ -28,6 +28,8 @@ from busbar.cluster.sweep.paths import MINORITY
 from busbar.cluster.sweep.readings import Readings, readings, unmeasured
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
+from busbar.document import Contradictions
+from busbar.parse import numbers
 from busbar.slurm.hostlist import fold
 from busbar.slurm.topology import SwitchTopology
 from busbar.words import grouped
@@ -63,6 +65,12 @@ class Analysis:
     """The highest round in the file; the second pass counts on from it."""
     decided: bool = True
     """Whether nothing was left open that only a limit can decide."""
+
+    def contradictions(self) -> Contradictions:
+        """Yield each key that contradicts others, or has an impossible value."""
+        yield from accused_twice(self.accused)
+        if not 0 <= self.last_round <= numbers.MOST:
+            yield "last_round", f"must be 0 to {numbers.MOST}"
 
 
 def analyse(

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from busbar.cluster.sweep.accusation import Accusation
+from busbar.cluster.sweep.accusation import Accusation, accused_twice
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.second_pass import SuspectPair
-from busbar.document import read_document
+from busbar.document import Contradictions, read_document
 from busbar.verdict import Verdict
+
+_MOST = 10**7
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,40 @@ class SweepRun:
     """Time of all rounds."""
     output: str = ""
     """Directory of plan and results."""
+
+    def contradictions(self) -> Contradictions:
+        """Yield each key that contradicts others, or has an impossible value."""
+        yield from accused_twice(self.accused)
+        known = {*self.nodes}
+        if len(known) < len(self.nodes) or "" in known:
+            yield "nodes", "has a node twice, or one without a name"
+        named = {
+            "accused": {node for one in self.accused for node in one.nodes},
+            "suspects": {node for pair in self.suspects for node in (pair.a, pair.b)},
+            "gone": {each.node for each in self.gone},
+            "unsteady": {*self.unsteady},
+        }
+        for name, nodes in named.items():
+            if other := nodes - known:
+                yield name, f"{min(other)!a} is not among the nodes of the sweep"
+        for name in ("rounds", "steps", "launch_s", "measured_s", "median_gb_per_s"):
+            value = getattr(self, name)
+            if value is not None and not 0 <= value < _MOST:
+                yield name, f"must be 0 to {_MOST}, got {value:g}"
+        if self.verdict not in self._verdicts:
+            yield "verdict", f"is {self.verdict}, but the lists mean {self._verdicts[0]}"
+
+    @property
+    def _verdicts(self) -> tuple[Verdict, ...]:
+        """The verdicts that agree with the lists."""
+        nothing = () if self.median_gb_per_s else (Verdict.FAILED, Verdict.NOT_RUN)
+        if self.wrong_data or self.gone:
+            return (Verdict.FAILED, *nothing)
+        if self.accused:
+            return (Verdict.DEGRADED, *nothing)
+        if self.unmeasured or self.suspects or self.unsteady or self.stopped:
+            return (Verdict.UNKNOWN, Verdict.FAILED, *nothing)
+        return (Verdict.PASS, Verdict.UNJUDGED, Verdict.UNKNOWN, *nothing)
 
 
 def read_sweep(path: Path) -> Analysis | SweepRun:

@@ -51,6 +51,8 @@ Round = Annotated[int, Strict(), Field(ge=0, le=numbers.MOST)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 _NameOrNone = Annotated[str, Field(max_length=LONGEST_NAME), BeforeValidator(lambda v: v or "")]
 _Rate = Annotated[float, Strict()] | None
+_Arrived = Annotated[float, Field(ge=0, lt=1e6)]
+_Share = Annotated[float, Field(ge=0, le=1)]
 _StateOrNew = Annotated[
     PairState,
     BeforeValidator(lambda v: _STATES.get(v, PairState.ERROR) if v and isinstance(v, str) else v),
@@ -85,9 +87,9 @@ class MeasuredPair:
     """Rate of the pair in 1e9 bytes per second and direction; None unless it is finite and
     above 0, and ``state`` is ``ok``."""
     state: _StateOrNew
-    arrived: tuple[float, float] | None = None
+    arrived: tuple[_Arrived, _Arrived] | None = None
     """What arrived at ``a`` and at ``b``, in GB/s, if both are known."""
-    resent: tuple[float, float] | None = None
+    resent: tuple[_Share, _Share] | None = None
     """The share of its segments of TCP that ``a`` had to send again, and ``b``."""
 
     @property
@@ -206,6 +208,6 @@ def _after_a_cut(line: bytes) -> bytes | None:
 
 def _parsed(line: bytes, parse: Callable[[object], _Row], path: Path, number: int) -> _Row:
     try:
-        return parse(numbers.load_json(line.decode()))
+        return parse(numbers.load_json(line.decode(), once=True))
     except ValueError as error:
         raise refused(__file__, "other", f"{path}:{number}", error=str(error)[:160]) from error
