@@ -165,8 +165,8 @@ def refuse_shared(directory: Path, where: str) -> Path:
     return real
 
 
-def refuse_foreign_code(file: Path) -> None:
-    """Raise ``BusbarError`` for a file to execute that another user can change.
+def refuse_foreign_code(file: Path) -> Path:
+    """Return a file to execute; raise ``BusbarError`` if another user can change it.
 
     The caller, root, and the owner of this installation are trusted. For root, all parent
     directories are checked: a user who can write to one of them could replace the file.
@@ -181,6 +181,7 @@ def refuse_foreign_code(file: Path) -> None:
             what = f"{who} {path}, and {file.name} is executed"
             hint = "let you, root or the owner of Busbar own both, and no one else write"
             raise BusbarError(what, where=str(file), hint=hint)
+    return file
 
 
 def _writer(path: Path, trusted: set[int], *, alone: bool = False) -> str:

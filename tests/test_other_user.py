@@ -141,6 +141,18 @@ def test_a_hard_link_to_the_lock_blocks_no_run(tmp_path: Path) -> None:
     assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("precious", 0o640)
 
 
+def test_a_contract_runs_no_file_of_another_user(
+    theirs: Path, tmp_path: Path, busbar: Command
+) -> None:
+    """Whoever writes a contract names files, which ReFrame executes."""
+    file = written(theirs / "mine.py", "open('F', 'w')\n")
+    clause = f"{{require: check, check: mine, file: {file}}}"
+    lines = f"site: local\npartition: host\nclauses:\n  - {clause}\n"
+    contract = written(tmp_path / "contract.yaml", lines)
+    run = ("certify run --contract", contract, "--output", tmp_path / "out")
+    busbar.refuses(f"nobody owns {theirs}, and mine.py is executed", *run)
+
+
 def test_no_other_user_opens_the_lock_of_the_history(tmp_path: Path) -> None:
     """A read lock of theirs held up the end of each run for ever."""
     written(tmp_path / ".db.lock", "").chmod(0o644)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.boundary import output_directory, replace_file
+from busbar.boundary import output_directory, refuse_foreign_code, replace_file
 from busbar.certify import contract as contracts
 from busbar.certify import record as records
 from busbar.certify.execute import Executor
@@ -104,7 +104,8 @@ def run(args: argparse.Namespace) -> int:
     directory = output_directory(args.output, "--output").resolve()
     with own(directory):
         refuse_without_space(directory)
-        files = [Path(clause.file) for clause in contract.clauses if clause.file]
+        named = (Path(clause.file) for clause in contract.clauses if clause.file)
+        files = [refuse_foreign_code(file) for file in named]
         records.begin(directory, args.contract, site, [*args.attach, *files])
         ledger = Ledger.load(directory, contract, clean=True)
         if not ledger.kept:
