@@ -11,7 +11,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from busbar import site as sites
-from busbar.boundary import output_directory, refuse_foreign_to_root, refuse_unsafe, replace_file
+from busbar.boundary import refuse_foreign_to_root, refuse_unsafe, replace_file
 from busbar.check.default_site import default_site
 from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
@@ -182,7 +182,6 @@ def _plan(
     for each in config["systems"][0]["partitions"]:
         if not each["environs"]:
             tell(f"nothing runs on partition {each['name']}: {each['extras']['no_environment']}")
-    output_directory(output, "--output")
     plan = RunPlan(
         site=site,
         config=reframe_configuration.write(config, output),
