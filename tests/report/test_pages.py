@@ -399,7 +399,7 @@ def test_one_screen_for_mail(tmp_path: Path) -> None:
         ("a.json b.json --mail", "several sites: h200x4, other"),
         ("a.json --site p5 --mail", "no results of site p5, only of h200x4"),
         ("a.json --since lastweek --mail", "lastweek"),
-        ("a.json --output a.json", "cannot be written"),
+        ("a.json --output a.json", "is the name of a file"),
         ("a.json --prometheus a.json/x", "cannot be written: Not a directory"),
         ("--sweep a.json --mail", "a.json: is a results.json of busbar check"),
     ],
