@@ -32,7 +32,7 @@ def main() -> None:
     target = Path(sys.argv[1])
     shutil.rmtree(target, ignore_errors=True)
     linked = (path for page in pages() for path in links(page))
-    for path in {*pages(), *linked, *ROOT.glob("ci/docs/access.*")}:
+    for path in {*pages(), *linked, *ROOT.glob("ci/docs/*.[cj]s*")}:
         if path.is_file():
             copy = target / path.relative_to(ROOT)
             copy.parent.mkdir(parents=True, exist_ok=True)

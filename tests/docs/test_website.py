@@ -30,6 +30,8 @@ class Page(HTMLParser):
         for name, value in attrs:
             if name in ("href", "src") and value:
                 self.links.add(value)
+                # A page of documentation loads nothing from others.
+                assert (tag == "a" and name == "href") or not urlsplit(value).netloc, value
             elif name == "id" or (tag, name) == ("a", "name"):
                 self.anchors.add(value or "")
 
@@ -50,7 +52,7 @@ def called(*words: str | Path, **more: str) -> None:
 
 @pytest.fixture(scope="module")
 def website(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site as ``make docs-site`` builds it, without packages in the environment of the tests."""
+    """The site as ``make docs-site`` builds it, with the packages in a directory of their own."""
     place = tmp_path_factory.mktemp("website")
     packages = place / "packages"
     locked = ("--require-hashes", "-r", ROOT / "locks/docs.txt")
