@@ -73,7 +73,8 @@ def nodes_of(facts: JobOutput) -> int | None:
     ranks = ranks_of(facts)
     if printed and (not ranks or len(facts.processes) < ranks):
         return max(printed, len(facts.hosts))
-    return len(facts.hosts) or None
+    asked = max((command.nodes or 0 for command, _ in facts.commands), default=0)
+    return max(len(facts.hosts), min(asked, ranks or 0)) or None
 
 
 def named_operation(facts: JobOutput) -> tuple[str, Evidence | None] | None:

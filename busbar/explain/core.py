@@ -157,7 +157,9 @@ def _explanation(
     if not judgement.banded and facts.readings and judgement.judged:
         sites = [] if run.site else [site.name for site in sites_like(facts, nodes)]
         hint = f"; pass --site: such GPUs have {', '.join(sites)}" if sites else ""
-        notes.append(Note("no-band", f"no band was applied: {judgement.why}{hint}"))
+        told = {"site": run.site.name} if run.site else {}
+        text = f"no band was applied: {judgement.why}{hint}"
+        notes.append(Note("no-band", text, details=told))
     causes = _select(findings, outcome, context)
     notes += note_rules.notes(context, outcome, {cause.id for cause in causes}, findings)
     versions = facts.values("nccl.version", "version")

@@ -154,9 +154,12 @@ def _next_step(explanation: Explanation) -> str:
     """Return the remedy of the first cause, or how to get a band to judge by."""
     if explanation.causes:
         return explanation.causes[0].remedy
-    if explanation.readings and not explanation.site:
-        return "pass the machine with --site to apply its bands; busbar site list prints the sites"
-    return ""
+    if not explanation.readings or explanation.site:
+        return ""
+    given = next((n.details["site"] for n in explanation.notes if "site" in n.details), "")
+    if given:
+        return f"busbar expect --site {given} shows which benchmarks and buffers have a band"
+    return "pass the machine with --site to apply its bands; busbar site list prints the sites"
 
 
 def _cause(cause: Cause, out: Terminal, verbose: bool, *, first: bool, told: str) -> None:

@@ -12,7 +12,7 @@ from busbar.engine.reading import Evidence
 from busbar.explain.catalog import cause
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Explains, Finding, degraded, failure, finding
-from busbar.parse import numbers
+from busbar.parse import nccl_log, numbers
 from busbar.site.family import Instance
 from busbar.site.load import family_named
 from busbar.verdict import Verdict
@@ -97,14 +97,18 @@ def socket_fallback(context: Context) -> Finding | None:
         return failure("NCCL found no InfiniBand device", missing)
     used = [way for way in facts.transports if way.startswith("NET/Socket")]
     networks = facts.seen("nccl.network")
-    only = networks and all(s["name"] == "Socket" for s in networks)
-    if not used and not (only and (spans_nodes(context) or facts.first("nccl.ib-failed"))):
+    sockets = [s for s in networks if s["name"] == "Socket"]
+    if not used and not (sockets and (spans_nodes(context) or facts.first("nccl.ib-failed"))):
         return None
     names = ("NCCL_SHM_DISABLE", "NCCL_NET", "NCCL_IB_DISABLE")
     settings = [s for s in map(facts.setting, names) if s and s.value != "0"]
-    lines = [facts.transport_lines[way] for way in used] or [networks[0].evidence]
+    lines = [facts.transport_lines[way] for way in used] or [sockets[0].evidence]
     failed, no_verbs, none, taken, no_plugin = map(facts.first, _NO_NETWORK)
     what = f"NCCL runs over TCP ({taken['interface']})" if taken else "NCCL runs over TCP"
+    mixed = [s for s in networks if s["name"] != "Socket"] if sockets else []
+    place = nccl_log.PROCESS.search(sockets[0].evidence.text.encode()) if mixed else None
+    if place:
+        what += f" on {place['host'].decode()}, {mixed[0]['name']} on other ranks"
     if count := _connections(facts, used):
         what += f", {counted(count, 'connection')}"
     if not settings and (none or no_verbs) and not failed:

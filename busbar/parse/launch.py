@@ -28,6 +28,7 @@ TABLE = (
     ),
 )
 
+_NODES = {name: re.compile(regex) for name, regex in _TABLES["nodes"].items()}
 _MPIRUN = ("mpirun", "mpiexec", "mpiexec.hydra", "prterun", "srun", "orterun")
 _ASSIGNED = re.compile(r"[A-Z][A-Z0-9_]+=\S*$")
 _WRAPPERS = ("time", "sudo", "env", "exec", "nohup", "numactl", "taskset")
@@ -43,6 +44,8 @@ class CommandLine:
     program: str
     """``osu_bw``, ``all_reduce_perf``; empty for other programs."""
     ranks: int | None = None
+    nodes: int | None = None
+    """Nodes that the launcher was asked for, or on which it puts the ranks."""
     environment: dict[str, str] = field(default_factory=dict)
     arguments: tuple[str, ...] = ()
     """The words after the program."""
@@ -103,7 +106,21 @@ def parse_command(line: str) -> CommandLine | None:
     if not program and not any(w.rsplit("/", 1)[-1] in _MPIRUN for w in words[:4]):
         return None
     environment, ranks = _options(words[:at])
-    return CommandLine(program, ranks, environment, tuple(words[at + 1 :]))
+    nodes = _nodes(words[:at], ranks)
+    return CommandLine(program, ranks, nodes, environment, tuple(words[at + 1 :]))
+
+
+def _nodes(words: list[str], ranks: int | None) -> int | None:
+    """Return how many nodes a launch is for; None if its options do not say."""
+    launcher = next((w for w in (w.rsplit("/", 1)[-1] for w in words) if w in _MPIRUN), "")
+    options = " ".join(words)
+    found = _NODES["srun" if launcher == "srun" else "mpirun"].search(options)
+    if not launcher or not found:
+        return None
+    if count := found["nodes"]:
+        return numbers.count(count)
+    each = numbers.count(found["each"])
+    return -(-ranks // each) if ranks and each else None
 
 
 def _begins_a_launch(words: list[str]) -> bool:

@@ -229,6 +229,27 @@ def _providers(line: bytes) -> list[tuple[str, str, str]]:
     return [(m["provider"], m["fabric"], m["nics"]) for m in match(table("ofi"), line)]
 
 
+@pytest.mark.parametrize(
+    ("options", "nodes"),
+    [
+        ("srun -N2 -n4", 2),
+        ("srun --nodes=2 -n 4", 2),
+        ("srun -N 2-4 -n 4", None),
+        ("srun -n 4 --ntasks-per-node=1", 4),
+        ("srun -n 4", None),
+        ("mpirun -np 4 -npernode 2", 2),
+        ("mpirun -np 4 -N 1", 4),
+        ("mpirun -n 4 --map-by ppr:2:node", 2),
+        ("mpiexec -n 4 -ppn 2", 2),
+        ("mpirun -n 4 --map-by ppr:2:socket", None),
+    ],
+)
+def test_nodes_of_a_launch(options: str, nodes: int | None) -> None:
+    command = launch.parse_command(f"$ {options} ./osu_bw D D")
+    assert command
+    assert command.nodes == nodes
+
+
 def test_command_lines() -> None:
     line = (
         "$ mpirun -n 4 --mca pml ob1 -x UCX_TLS=tcp -x LD_LIBRARY_PATH /opt/omb/osu_bw -m 4:8 D D"
