@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from busbar.check import build
+from tests.files import executable
 from tests.said import ran
 
 pytestmark = pytest.mark.run
@@ -40,8 +41,7 @@ class Directory:
     def compiler(self, more: str = "") -> None:
         """Write the compiler, a wrapper as MPI has them."""
         counted = f'case "$*" in *-###*|*" -E "*) ;; *) echo . >>{self.count} ;; esac'
-        self.write("c++", f'#!/bin/sh\n{counted}\nexec /usr/bin/c++ {more} "$@"\n')
-        self.wrapper.chmod(0o755)
+        executable(self.wrapper, f'{counted}\nexec /usr/bin/c++ {more} "$@"')
 
     def built(self, *options: str, **variables: str) -> tuple[int, str]:
         """Build and run the program; return the runs of the compiler so far, and what was said."""

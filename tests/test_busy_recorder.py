@@ -14,6 +14,7 @@ import pytest
 
 from busbar.parse.busy import Busy
 from busbar.parse.events import parse
+from tests.files import executable
 from tests.said import ran
 
 SOURCES = Path(__file__).resolve().parents[1] / "reframe_checks" / "src"
@@ -22,7 +23,6 @@ UNTIL = "until {condition}; do sleep 0.1; done"
 RECORDED = UNTIL.format(condition="grep -q {word} busy-record.* 2>/dev/null")
 SLEEP = shutil.which("sleep") or "sleep"
 BRIEFLY = f"""\
-#!/bin/sh
 case "$1" in
 0.1 | 0.25 | 0.5) exec {SLEEP} 0.03 ;;
 *) exec {SLEEP} "$@" ;;
@@ -30,7 +30,6 @@ esac
 """
 # Synthetic: no output of these queries is recorded. Fields and order are those that are asked for.
 NVIDIA_SMI = """\
-#!/bin/sh
 refuse() {
     echo 'Field is not a valid field to query.'
     exit 2
@@ -77,9 +76,7 @@ def record(directory: Path, *command: str, **variables: str) -> Busy | None:
 def _the_recorder_pauses_briefly(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = tmp_path_factory.mktemp("tools") / "sleep"
-    program.write_text(BRIEFLY)
-    program.chmod(0o755)
+    program = executable(tmp_path_factory.mktemp("tools") / "sleep", BRIEFLY)
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
 
 
@@ -136,9 +133,7 @@ def test_ranks_that_enter_containers_are_not_strangers(
     """Each rank has a parent of its own there; the launcher is the parent of those."""
     tools = nvidia_smi(tmp_path)
     (tools / launcher).symlink_to(shutil.which("sh") or "sh")
-    wait = tmp_path / "wait"
-    wait.write_text(f"#!/bin/sh\n{RECORDED.format(word='gpu_processes')}\n")
-    wait.chmod(0o755)
+    wait = executable(tmp_path / "wait", RECORDED.format(word="gpu_processes"))
     rank = f'sh -c "{SOURCES / "busy.sh"} {wait}; true"'
     script = f"{SLEEP} 600 & export STRANGER=$!; {rank}; kill $STRANGER"
     environment = {
@@ -158,11 +153,7 @@ def test_ranks_that_enter_containers_are_not_strangers(
 
 def nvidia_smi(directory: Path) -> Path:
     """Return a directory with a stand-in for nvidia-smi."""
-    tools = directory / "bin"
-    tools.mkdir()
-    (tools / "nvidia-smi").write_text(NVIDIA_SMI)
-    (tools / "nvidia-smi").chmod(0o755)
-    return tools
+    return executable(directory / "bin" / "nvidia-smi", NVIDIA_SMI).parent
 
 
 @pytest.mark.parametrize("status", [0, 3])

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import sampled, some
+from tests.files import executable
 from tests.said import ran
 
 pytestmark = pytest.mark.run
@@ -340,9 +341,7 @@ def test_a_refusal_or_a_list_leaves_the_earlier_run(tmp_path, root, earlier, opt
 @pytest.mark.long
 def test_a_run_removes_the_earlier_results_before_it_measures(tmp_path, earlier):
     seen = tmp_path / "seen"
-    probe = tmp_path / "probe"
-    probe.write_text(f'#!/bin/sh\nls {tmp_path}/out > {seen}\nexec "$@"\n')
-    probe.chmod(0o755)
+    probe = executable(tmp_path / "probe", f'ls {tmp_path}/out > {seen}\nexec "$@"')
     (tmp_path / "tmp").mkdir()
     options = ["-n", "gpu_aware", "--max-retries=0", "-S", f"gpu_aware.wrapper={probe}"]
     done = check(tmp_path / "out", *options, TMPDIR=str(tmp_path / "tmp"))

@@ -15,6 +15,7 @@ from busbar.check.run import RunPlan
 from busbar.cli import build_parser
 from busbar.commands import check, check_run
 from busbar.errors import BusbarError
+from tests.files import executable
 
 ROOT = Path(__file__).resolve().parents[1]
 ETHERNET = """\
@@ -79,10 +80,7 @@ def test_the_list_is_of_what_a_run_takes(
         (directory / "site.yaml").write_text(ETHERNET)
         shutil.copy(ROOT / "site" / "local" / "reframe.py", directory)
         site = str(directory)
-    program = tmp_path / "bin" / "osu_bw"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o755)
+    executable(tmp_path / "bin" / "osu_bw", "")
     words = ["--site", site, "--output", str(tmp_path / "out")]
     words += [f"{option}={tmp_path}" for option in options]
     busbar(*words)

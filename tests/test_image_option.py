@@ -10,6 +10,7 @@ import pytest
 
 from busbar.cli import main
 from tests.cases import sampled
+from tests.files import executable
 
 from .small_site import small_site
 
@@ -22,8 +23,7 @@ def refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Captu
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("apptainer", "docker", "podman"):
-        (tools / name).write_text('#!/bin/sh\n[ "$1" = info ]\n')
-        (tools / name).chmod(0o755)
+        executable(tools / name, '[ "$1" = info ]')
     monkeypatch.setenv("PATH", str(tools), prepend=":")
 
     def run(*options: object, runtime: str = "apptainer", scheduler: str = "local") -> str:

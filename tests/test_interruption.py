@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import some
-from tests.files import LEAVES
+from tests.files import LEAVES, executable
 from tests.said import ran
 
 pytestmark = pytest.mark.run
@@ -100,11 +100,8 @@ def hang(
 
 
 def in_set_up(tmp_path: Path) -> Run:
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "nvidia-smi").write_text("#!/bin/sh\ntrap '' TERM INT HUP\nsleep 600\n")
-    (tools / "nvidia-smi").chmod(0o755)
-    path = f"{tools}:{os.environ['PATH']}"
+    deaf = executable(tmp_path / "tools" / "nvidia-smi", "trap '' TERM INT HUP\nsleep 600")
+    path = f"{deaf.parent}:{os.environ['PATH']}"
     (tmp_path / "out").mkdir()
     (tmp_path / "out/reframe.json").write_text('{"session_info": {"uuid": "of an earlier run"}}')
     run = Run(tmp_path / "out", [], {"PATH": path})
@@ -205,9 +202,7 @@ def test_nothing_is_left(tmp_path, phase, number, group, ended):
 
 @pytest.mark.long
 def test_ranks_that_ignore_signals_are_killed(tmp_path, ended):
-    deaf = tmp_path / "deaf"
-    deaf.write_text("#!/bin/sh\ntrap '' TERM INT HUP USR1 USR2\nexec setsid \"$@\"\n")
-    deaf.chmod(0o755)
+    deaf = executable(tmp_path / "deaf", "trap '' TERM INT HUP USR1 USR2\nexec setsid \"$@\"")
     run = hang(tmp_path, options=["-S", f"link_matrix.wrapper={deaf}"])
     run.wait_for(ranks)
     interrupt(run, signal.SIGTERM, group=False)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import executable
 from tests.said import ran
 
 
@@ -39,12 +40,6 @@ def sentence(done: subprocess.CompletedProcess[str]) -> str:
     lines = [line for line in done.stderr.splitlines() if line.startswith("setup: ")]
     assert len(lines) == 1, done.stderr
     return lines[0]
-
-
-def executable(path: Path, script: str) -> Path:
-    path.write_text(f"#!/bin/sh\n{script}\n")
-    path.chmod(0o755)
-    return path
 
 
 def test_missing_compiler(clone):

@@ -21,6 +21,7 @@ from busbar.cluster.sweep.rows import MeasuredPair, PairState, read_results
 from busbar.parse.port_counters import counter_of, growth, parse_counters
 from busbar.slurm.topology import SwitchTopology
 from tests.cases import cases
+from tests.files import executable
 
 NODES = [f"n{number}" for number in range(1, 9)]
 IB = "/sys/class/infiniband/mlx5_{}/ports/{}/{}"
@@ -181,15 +182,10 @@ def test_rows_keep_what_was_sent_again(tmp_path: Path) -> None:
 
 def test_counters_are_read_on_all_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The command that Slurm runs prints one line for its node."""
-    (tmp_path / "srun").write_text(
-        '#!/bin/sh\nwhile [ "$1" != sh ]; do shift; done\n'
-        'for SLURMD_NODENAME in n1 n2; do export SLURMD_NODENAME; "$@"; done\n'
-    )
-    (tmp_path / "ethtool").write_text(
-        "#!/bin/sh\nprintf 'NIC statistics:\\n  link_down_events_phy: 4\\n  rx_bytes: 9\\n'\n"
-    )
-    for name in ("srun", "ethtool"):
-        (tmp_path / name).chmod(0o755)
+    each = 'for SLURMD_NODENAME in n1 n2; do export SLURMD_NODENAME; "$@"; done'
+    executable(tmp_path / "srun", f'while [ "$1" != sh ]; do shift; done\n{each}')
+    counters = "NIC statistics:\\n  link_down_events_phy: 4\\n  rx_bytes: 9\\n"
+    executable(tmp_path / "ethtool", f"printf '{counters}'")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "counter").write_text("17@1690000000.5\n")
     script = run._SCRIPT.replace(run._FILES, f"{tmp_path}/counter {tmp_path}/none")

@@ -25,6 +25,7 @@ from busbar.gate.findings import Basis, GateFinding, concluded
 from busbar.gate.site import Rule, Rules
 from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.files import executable
 
 NODES = ("n1", "n2", "n3")
 # The commands of Slurm, and the stages, print what the files of the test say.
@@ -128,8 +129,7 @@ def stages(
     data = tmp_path / "data"
     data.mkdir()
     for name, script in TOOLS.items():
-        (data / name).write_text(f"#!/bin/sh\ndata=${{0%/*}}\n{script}\n")
-        (data / name).chmod(0o755)
+        executable(data / name, f"data=${{0%/*}}\n{script}")
     monkeypatch.setenv("PATH", f"{data}:{os.environ['PATH']}")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setattr(data_of_busbar, "OWN", (str(data / "stage"),))

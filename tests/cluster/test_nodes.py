@@ -23,6 +23,7 @@ from busbar.site.gate import NodePolicy
 from busbar.slurm.nodes import Node
 from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.files import executable
 from tests.small_site import small_site
 
 DAY_S, FIRST_S = 86400, 946684800  # 2000-01-01
@@ -210,9 +211,7 @@ def test_the_command_keeps_records_and_runs_only_what_the_site_names(
         "1 of 1 nodes shown\n"
     )
     events = tmp_path / "events"
-    program = tmp_path / "event"
-    program.write_text(f'#!/bin/sh\n{{ printf "%s " "$1"; cat; }} >>{events}\n')
-    program.chmod(0o755)
+    program = executable(tmp_path / "event", f'{{ printf "%s " "$1"; cat; }} >>{events}')
     site = small_site(tmp_path)
     commands = {
         "changed": [str(program), "changed"],

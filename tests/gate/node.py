@@ -14,6 +14,7 @@ from busbar.gate.run import GateOptions
 from busbar.gate.site import GateSite
 from busbar.gate.slurm import SlurmContext
 from busbar.site.load import load
+from tests.files import executable
 
 SITE = """\
 name: here
@@ -126,8 +127,7 @@ class Node:
 
     def program(self, name: str, script: str) -> None:
         """Write a program that is found first."""
-        self.write(f"bin/{name}", f"#!/bin/sh\n{script}\n")
-        (self.root / "bin" / name).chmod(0o755)
+        executable(self.root / "bin" / name, script)
 
     def site(self, gate: str = "", enforced: tuple[str, ...] = ENFORCED) -> None:
         """Write the site of the node, with rules that enforce."""

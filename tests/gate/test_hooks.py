@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 from tests.cases import cases
+from tests.files import executable
 from tests.said import ran
 
 HOOKS = Path(__file__).resolve().parents[2] / "ci/slurm"
@@ -53,8 +54,7 @@ def run_hook(directory: Path, change: tuple[str, str], script: str) -> tuple[int
     programs.mkdir()
     log = directory / "log"
     for name, body in (("busbar", script), ("logger", f'echo "$*" >>{log}')):
-        (programs / name).write_text(f"#!/bin/sh\n{body}\n")
-        (programs / name).chmod(0o755)
+        executable(programs / name, body)
     conf = CONF.format(bin=programs)
     assert change[0] in conf
     (directory / "gate.conf").write_text(conf.replace(*change, 1))
@@ -109,8 +109,7 @@ def test_the_commands_that_come_with_the_hooks(
     tmp_path: Path, words: str, program: str, script: str, ended: tuple[int, str]
 ) -> None:
     for name in {"pgrep", program} - {""}:
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script if name == program else 'exit 1'}\n")
-        (tmp_path / name).chmod(0o755)
+        executable(tmp_path / name, script if name == program else "exit 1")
     (tmp_path / "meminfo").write_text(script)
     name, *more = words.split()
     own = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MEMINFO": str(tmp_path / "meminfo")}
@@ -124,8 +123,7 @@ def test_a_night_prints_its_summary_only_after_a_fault(
 ) -> None:
     called = tmp_path / "called"
     body = f'echo "$*" >>{called}; [ $1 = nightly ] || exit 1; echo n3 is slow; exit {status}'
-    (tmp_path / "busbar").write_text(f"#!/bin/sh\n{body}\n")
-    (tmp_path / "busbar").chmod(0o755)
+    executable(tmp_path / "busbar", body)
     places = {"BUSBAR": f"{tmp_path}/busbar", "OUTPUT": f"{tmp_path}", "METRICS": "/m"}
     done = ran(HOOKS / "night", "--site", "alpha", env=os.environ | places)
     assert (done.returncode, done.stdout, done.stderr) == (status % 3, printed, "")

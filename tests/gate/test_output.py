@@ -30,6 +30,7 @@ from busbar.site.load import load
 from busbar.terminal import stdout
 from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.files import executable
 
 from .node import SITE, Node
 
@@ -180,9 +181,7 @@ class Tools:
         self.called = directory / "called"
         self.called.write_text("")
         for name, body in (("sinfo", f"printf '%s\\n' '{state}'"), ("scontrol", f"exit {status}")):
-            path = directory / name
-            path.write_text(f'#!/bin/sh\necho {name} "$@" >>{self.called}\n{body}\n')
-            path.chmod(0o755)
+            executable(directory / name, f'echo {name} "$@" >>{self.called}\n{body}')
 
     @property
     def updates(self) -> list[str]:

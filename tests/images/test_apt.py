@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import executable
 from tests.said import ran
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +34,7 @@ Suites: bookworm-security
 """
 PLAIN = "Types: deb\n# the mirror of this center\nURIs: http://mirror.example.org/debian\n"
 # It stands in for an archive, of which the snapshot cannot be reached if asked for.
-APT_GET = """#!/bin/sh
+APT_GET = """\
 echo "$@" >>calls
 case "$*" in *Error-Mode*) exit "$UNREACHABLE" ;; esac
 """
@@ -46,9 +47,8 @@ case "$*" in *Error-Mode*) exit "$UNREACHABLE" ;; esac
 def test_the_source_of_packages(
     before: str | None, unreachable: int, after: str | None, tmp_path: Path
 ) -> None:
-    for name, text in {"apt-get": APT_GET, "dpkg-query": "#!/bin/sh\necho 'file 1'\n"}.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+    for name, text in {"apt-get": APT_GET, "dpkg-query": "echo 'file 1'"}.items():
+        executable(tmp_path / name, text)
     sources = tmp_path / "debian.sources"
     if before is not None:
         sources.write_text(before)

@@ -31,6 +31,7 @@ from busbar.report.job import job_metrics
 from busbar.slurm.client import Slurm
 from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.files import executable
 from tests.gpu.job_faults import judged
 from tests.test_terminal import HOSTILE, hidden
 
@@ -335,9 +336,7 @@ def test_stacks_of_python(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_ranks_of_named_hosts(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     """By a shell that joins the words of a command, as ssh does."""
-    shell = tmp_path / "shell"
-    shell.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
-    shell.chmod(0o755)
+    shell = executable(tmp_path / "shell", 'shift\nexec sh -c "$*"')
     with running(SLEEPS, SLEEPS):
         time.sleep(0.3)
         found, _ = observed([], capsys, "--nodelist", "n1", "--shell", str(shell))

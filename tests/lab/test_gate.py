@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cases import some
+from tests.files import executable
 from tests.said import ran
 
 from .common import LAB, ROOT
@@ -172,9 +173,7 @@ BROKEN = {
 @pytest.mark.parametrize("kind", some(BROKEN, 3))
 def test_a_broken_gate_drains_no_node(gated: Gated, kind: str) -> None:
     """Jobs run, and the node stays, with prolog, epilog and health check."""
-    hangs = gated.hooks / "hangs"
-    hangs.write_text("#!/bin/sh\nsleep 100\n")
-    hangs.chmod(0o755)
+    executable(gated.hooks / "hangs", "sleep 100")
     more = {key: value.format(hooks=gated.hooks) for key, value in BROKEN[kind].items()}
     gated.configure(**more)
     try:

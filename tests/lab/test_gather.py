@@ -14,13 +14,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import executable
+
 from .common import ROOT
 from .test_center_slurm import center, on  # noqa: F401 - the fixture
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
 PAGE = ROOT / "docs" / "start" / "bad-number.md"
 RECIPE = re.compile(r"```\n(mkdir 4711.*?)\nbusbar explain 4711\n```", re.DOTALL)
-JOB = "#!/bin/sh\nsrun sh rank\n"
+JOB = "srun sh rank"
 RANK = """\
 at=$(hostname):$$:$$ rank=$SLURM_PROCID
 echo "$at [0] NCCL INFO comm 0x5 rank $rank nranks 2 cudaDev 0 nvmlDev 0 busId 5d000 - Init START"
@@ -68,8 +70,7 @@ def test_the_recipe_collects_a_failed_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for name, text in {"job": JOB, "rank": RANK, **TOOLS}.items():
-        (tmp_path / name).write_text(text if name == "job" else f"#!/bin/sh\n{text}\n")
-        (tmp_path / name).chmod(0o755)
+        executable(tmp_path / name, text)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     begin = f"cd {tmp_path}; "
     submitted = on(center, "sh", "-c", f"{begin}sbatch --parsable --wait -N2 -n2 -w n1,n2 job")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.files import executable
 from tests.said import ran
 
 from .common import LAB, ROOT
@@ -110,9 +111,9 @@ def test_a_night_drains_a_node_and_its_record_resumes_it(
     lab: Path, site: Path, tmp_path: Path
 ) -> None:
     """By the commands of the site; the gate itself drains and resumes nothing here."""
-    program = tmp_path / "action"
-    program.write_text('#!/bin/sh\nscontrol update NodeName="$1" State="$2" ${3:+Reason="$3"}\n')
-    program.chmod(0o755)
+    program = executable(
+        tmp_path / "action", 'scontrol update NodeName="$1" State="$2" ${3:+Reason="$3"}'
+    )
     with (site / "site.yaml").open("a") as file:
         file.write(ACTIONS.format(program=program))
     busbar, place = (sys.executable, "-m", "busbar"), (f"--site={site}", "--json")

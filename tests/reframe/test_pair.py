@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from busbar.data import CHECKS
+from tests.files import executable
 
 pytestmark = pytest.mark.run
 
 PAIR = CHECKS / "src" / "pair.sh"
 # The server serves one file of its port; the client reads it. PORT_TAKEN makes the first one fail.
 PROGRAM = """\
-#!/bin/sh
 case $2 in
 -s*)
     if [ -n "${PORT_TAKEN:-}" ] && [ ! -e taken ]; then touch taken; echo "in use" >&2; exit 1; fi
@@ -28,9 +28,7 @@ esac
 
 
 def start(directory: Path, **environment: str) -> subprocess.Popen[str]:
-    program = directory / "program"
-    program.write_text(PROGRAM)
-    program.chmod(0o755)
+    program = executable(directory / "program", PROGRAM)
     launchers = ("OMPI_", "PMI", "SLURM_")
     outside = {k: v for k, v in os.environ.items() if not k.startswith(launchers)}
     return subprocess.Popen(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.files import read_table
+from tests.files import executable, read_table
 from tests.said import ran
 
 HERE = Path(__file__).parent
@@ -33,7 +33,6 @@ _DOUBLES = {
 }
 # The scheduler and the node are doubles too: a job runs here, whatever the site has.
 _UNAME = """\
-#!/bin/sh
 # TEST DOUBLE of uname -n: the node of a rank.
 node=${REPLAY_NODE:-0}
 # shellcheck disable=SC2086 # the hosts are words
@@ -43,7 +42,6 @@ echo "$1"
 """
 # What else this machine does just now says nothing of a recorded run.
 _AWK = """\
-#!/bin/sh
 # Records no use of this machine; otherwise awk.
 case "$*" in *busy.awk*) exit ;; esac
 exec {awk} "$@"
@@ -68,12 +66,8 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (directory / place).mkdir(parents=True)
         for name in names:
             (directory / place / name).symlink_to(HERE / "stand_in.py")
-    uname = directory / "bin" / "uname"  # each of 64 ranks asks it, hence no Python
-    uname.write_text(_UNAME)
-    uname.chmod(0o755)
-    awk = directory / "bin" / "awk"
-    awk.write_text(_AWK.format(awk=shutil.which("awk")))
-    awk.chmod(0o755)
+    executable(directory / "bin" / "uname", _UNAME)  # each of 64 ranks asks it, hence no Python
+    executable(directory / "bin" / "awk", _AWK.format(awk=shutil.which("awk")))
     return directory
 
 

@@ -15,6 +15,7 @@ from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose_cluster
 from busbar.slurm.nodes import Hardware, parse_hardware
 from tests.cases import cases
+from tests.files import executable
 from tests.said import Command
 
 from .saved import detect_text, h200_outputs
@@ -129,7 +130,7 @@ def test_srun_starts_ranks_if_it_has_their_pmi(
     assert site.partitions[0].launcher == launcher
 
 
-PROGRAM = '#!/bin/sh\ncase "$*" in {cases} *) exit 1;; esac\n'
+PROGRAM = 'case "$*" in {cases} *) exit 1;; esac'
 
 
 def test_the_head_describes_what_slurm_knows_if_no_node_can_be_asked(
@@ -148,8 +149,7 @@ def test_the_head_describes_what_slurm_knows_if_no_node_can_be_asked(
         " Invalid account' >&2; exit 1;;",
     }
     for name, answers in programs.items():
-        (tmp_path / name).write_text(PROGRAM.format(cases=answers))
-        (tmp_path / name).chmod(0o755)
+        executable(tmp_path / name, PROGRAM.format(cases=answers))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     said = busbar("site detect --output", tmp_path / "alpha")
@@ -176,8 +176,7 @@ def test_a_compute_node_describes_its_own_kind(
     nodes = NODE.format(name="g1", cpus=64, gres="gpu:4", state="MIXED", partitions="gpu")
     nodes += NODE.format(name="g2", cpus=64, gres="gpu:4", state="IDLE", partitions="gpu")
     nodes += NODE.format(name="c1", cpus=8, gres="(null)", state="IDLE", partitions="cpu")
-    (tmp_path / "scontrol").write_text(f"#!/bin/sh\ncat <<'END'\n{nodes}END\n")
-    (tmp_path / "scontrol").chmod(0o755)
+    executable(tmp_path / "scontrol", f"cat <<'END'\n{nodes}END")
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv("SLURM_JOB_ID", "7")
     cluster = cluster_of(host)

@@ -28,6 +28,7 @@ from busbar.verdict import Verdict
 from tests.cases import cases
 from tests.expect.published import readings
 from tests.expect.test_every_site import alike
+from tests.files import executable
 from tests.said import Command, ran
 
 from .fresh import FRESH, port
@@ -384,9 +385,7 @@ def test_installed_software_is_what_path_and_environment_show(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, says in (("mpirun", "mpirun (Open MPI) 5.0.6"), ("osu_bw", "")):
-        program = tmp_path / name
-        program.write_text(f"#!/bin/sh\necho '{says}'\n")
-        program.chmod(0o755)
+        executable(tmp_path / name, f"echo '{says}'")
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("LOADEDMODULES", "openmpi/5.0.6")
     monkeypatch.setenv("SPACK_ENV_VIEW", str(tmp_path))

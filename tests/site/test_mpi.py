@@ -14,14 +14,12 @@ from busbar.delivery.environments import environments
 from busbar.errors import BusbarError
 from busbar.mpi import MpiInstall, family_of
 from tests.cases import cases
+from tests.files import executable
 
 
 def program(directory: Path, name: str, says: str) -> None:
     """A stand-in that prints what the real one does."""
-    directory.mkdir(parents=True, exist_ok=True)
-    file = directory / name
-    file.write_text(f"#!/bin/sh\ncat <<'END'\n{says}\nEND\n")
-    file.chmod(0o755)
+    executable(directory / name, f"cat <<'END'\n{says}\nEND")
 
 
 def mpich(prefix: Path, device: str) -> Path:

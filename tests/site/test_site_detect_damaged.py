@@ -17,6 +17,7 @@ from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose, match, recorded
 from busbar.errors import BusbarError
 from tests.cases import cases
+from tests.files import executable
 
 from .saved import detect_text, h200_outputs, inventory, text
 
@@ -136,9 +137,7 @@ def test_a_failed_tool_beside_one_that_told_of_the_gpus_counts_for_nothing() -> 
 def test_check_refuses_a_machine_whose_driver_is_dead(
     tool: str, tmp_path: Path, monkeypatch, capfd
 ) -> None:
-    program = tmp_path / tool
-    program.write_text(f"#!/bin/sh\necho '{tool} cannot reach the driver' >&2\nexit 9\n")
-    program.chmod(0o755)
+    executable(tmp_path / tool, f"echo '{tool} cannot reach the driver' >&2\nexit 9")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.chdir(tmp_path)
     assert main(["check", "--list"]) == 2

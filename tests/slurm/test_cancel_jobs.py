@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from busbar.slurm.client import cancel_jobs
+from tests.files import executable
 
 # Two programs stand in for a controller: a job is a file with its directory; some need SIGKILL.
-SQUEUE = """#!/bin/sh
+SQUEUE = """\
 cd "$JOBS"
 for job in *; do [ ! -e "$job" ] || echo "$job|$(cat "$job")"; done
 """
-SCANCEL = """#!/bin/sh
+SCANCEL = """\
 echo "$*" >>"$JOBS.calls"
 for word; do
     case $word in
@@ -30,8 +31,7 @@ done
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch) -> Path:
     for name, text in {"squeue": SQUEUE, "scancel": SCANCEL}.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
+        executable(tmp_path / name, text)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     directory = tmp_path / "jobs"
     directory.mkdir()

@@ -15,6 +15,7 @@ from busbar.slurm.nodes import Node, parse_nodes
 from busbar.slurm.options import Wish, access_of
 from busbar.verdict import Verdict
 from tests.cases import cases
+from tests.files import executable
 
 # As Slurm 22.05.8 prints it with --format='%N|%T|%E'; a reason may contain the separator.
 SINFO = """\
@@ -24,9 +25,9 @@ n3|drained|bad | fan
 n4|down*|Not responding
 """
 TOOLS = {
-    "sinfo": f"cat <<'END'\n{SINFO}END\n",
-    "srun": "true\n",
-    "scontrol": "echo 'JobId=7 JobState=RUNNING Partition=gpu NodeList=n[1-3] BatchHost=n1'\n",
+    "sinfo": f"cat <<'END'\n{SINFO}END",
+    "srun": "true",
+    "scontrol": "echo 'JobId=7 JobState=RUNNING Partition=gpu NodeList=n[1-3] BatchHost=n1'",
 }
 
 
@@ -34,9 +35,7 @@ TOOLS = {
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Commands that print what Slurm printed."""
     for name, script in TOOLS.items():
-        tool = tmp_path / name
-        tool.write_text(f"#!/bin/sh\n{script}")
-        tool.chmod(0o755)
+        executable(tmp_path / name, script)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
 
