@@ -3,21 +3,23 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 
-from busbar.cli import main
+from tests.files import written
+from tests.said import Command
 
 DATA = Path(__file__).parents[1] / "data"
 KEYS = {"files", "tool", "version", "ranks", "nodes", "readings", "verdict", "causes", "notes"}
+TWO = [DATA / f"h200x4/{name}" for name in ("nccl_no_debug.log", "osu_bw_ob1.log")]
 
 
-def test_json_of_a_slow_run(capsys: pytest.CaptureFixture[str]) -> None:
+def test_json_of_a_slow_run(busbar: Command) -> None:
     path = DATA / "h200x4/nccl_p2p_disabled.log"
-    assert main(["explain", "--json", str(path)]) == 1
-    document = json.loads(capsys.readouterr().out)
+    said = busbar("explain --json", path)
+    document = said.json
+    assert said.status == 1
     assert set(document) >= KEYS
     assert (document["tool"], document["version"]) == ("nccl-tests", "2.19.6")
     assert (document["ranks"], document["nodes"], document["verdict"]) == (4, 1, "degraded")
@@ -30,57 +32,53 @@ def test_json_of_a_slow_run(capsys: pytest.CaptureFixture[str]) -> None:
         assert evidence["file"] == str(path)
 
 
-def test_json_of_several_runs_is_a_list(capsys: pytest.CaptureFixture[str]) -> None:
-    files = [str(DATA / f"h200x4/{name}") for name in ("nccl_no_debug.log", "osu_bw_ob1.log")]
-    assert main(["explain", "--json", *files]) == 1
-    assert [run["verdict"] for run in json.loads(capsys.readouterr().out)] == ["pass", "failed"]
+def test_json_of_several_runs_is_a_list(busbar: Command) -> None:
+    said = busbar("explain --json", *TWO)
+    assert (said.status, [run["verdict"] for run in said.json]) == (1, ["pass", "failed"])
 
 
-def test_text_begins_with_the_worst_run(capsys: pytest.CaptureFixture[str]) -> None:
-    files = [str(DATA / f"h200x4/{name}") for name in ("nccl_no_debug.log", "osu_bw_ob1.log")]
-    assert main(["explain", *files]) == 1
-    text = capsys.readouterr().out
-    assert text.startswith("failed: ")
-    assert "pass: " in text
+def test_text_begins_with_the_worst_run(busbar: Command) -> None:
+    said = busbar("explain", *TWO)
+    assert said.status == 1
+    assert said.out.startswith("failed: ")
+    assert "pass: " in said.out
 
 
-def test_text_names_cause_line_and_remedy(capsys: pytest.CaptureFixture[str]) -> None:
-    path = DATA / "h200x4/osu_bw_ob1.log"
-    assert main(["explain", str(path)]) == 1
-    text = " ".join(capsys.readouterr().out.split())
+def test_text_names_cause_line_and_remedy(busbar: Command) -> None:
+    said = busbar("explain", DATA / "h200x4/osu_bw_ob1.log")
+    text = " ".join(said.out.split())
+    assert said.status == 1
     assert text.startswith("failed: ")
     assert "cause ucx-not-selected (certain)" in text
     assert "mca_pml_ob1_send_request_schedule_once" in text
     assert "next: Run with --mca pml ucx" in text
 
 
-def test_exit_status(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["explain", str(DATA / "h200x4/nccl_no_debug.log")]) == 0
-    nothing = tmp_path / "nothing.log"
-    nothing.write_text("hello\n")
-    assert main(["explain", str(nothing)]) == 2
-    assert "no known tool output found; expected the output of OSU" in capsys.readouterr().err
-    assert main(["explain", "--site", "nowhere", str(nothing)]) == 2
+def test_exit_status(tmp_path: Path, busbar: Command) -> None:
+    assert busbar("explain", DATA / "h200x4/nccl_no_debug.log").status == 0
+    nothing = written(tmp_path / "nothing.log", "hello\n")
+    said = busbar("explain", nothing)
+    assert said.status == 2
+    assert "no known tool output found; expected the output of OSU" in said.err
+    assert busbar("explain --site nowhere", nothing).status == 2
 
 
-def test_expected_versions(capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(DATA / "h200x4/nccl_healthy_a.log")
-    assert main(["explain", "--expect-version", "nccl=2.2", path]) == 1
-    assert "cause nccl-version-mismatch" in capsys.readouterr().out
+def test_expected_versions(busbar: Command) -> None:
+    said = busbar("explain --expect-version nccl=2.2", DATA / "h200x4/nccl_healthy_a.log")
+    assert said.status == 1
+    assert "cause nccl-version-mismatch" in said.out
 
 
-def test_engine_option(capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(DATA / "mi250x/osu_bw_sdma1_gcd0_gcd1.log")
-    assert main(["explain", "--site", "mi250x", path]) == 0
-    assert main(["explain", "--site", "mi250x", "--engine", "kernel", "--json", path]) == 1
-    document = json.loads(capsys.readouterr().out.split("\n{\n", 1)[1].join(["{\n", ""]))
-    assert [(c["id"], c["confidence"]) for c in document["causes"]] == [("sdma-cap", "certain")]
+def test_engine_option(busbar: Command) -> None:
+    path = DATA / "mi250x/osu_bw_sdma1_gcd0_gcd1.log"
+    assert busbar("explain --site mi250x", path).status == 0
+    said = busbar("explain --site mi250x --engine kernel --json", path)
+    assert said.status == 1
+    assert [(c["id"], c["confidence"]) for c in said.json["causes"]] == [("sdma-cap", "certain")]
 
 
-def test_cause_comes_first_and_each_size_has_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    path = DATA / "h200x4/nccl_p2p_disabled.log"
-    main(["explain", str(path)])
-    lines = capsys.readouterr().out.splitlines()
+def test_cause_comes_first_and_each_size_has_one_line(busbar: Command) -> None:
+    lines = busbar("explain", DATA / "h200x4/nccl_p2p_disabled.log").out.splitlines()
     assert lines[0].startswith(
         "degraded: all_reduce of 4 ranks reaches 27.52 of 322.7 GB/s at 1 GiB"
     )
@@ -96,30 +94,20 @@ def test_cause_comes_first_and_each_size_has_one_line(capsys: pytest.CaptureFixt
     assert len(lines) == len(set(lines))
 
 
-def test_evidence_is_not_cut_before_its_point(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "x.log"
-    file.write_text("x" * 700 + " slurmstepd: error: Detected 1 oom-kill event(s) in step\n")
-    main(["explain", str(file)])
-    assert "oom-kill event" in capsys.readouterr().out
+def test_evidence_is_not_cut_before_its_point(tmp_path: Path, busbar: Command) -> None:
+    line = "x" * 700 + " slurmstepd: error: Detected 1 oom-kill event(s) in step\n"
+    assert "oom-kill event" in busbar("explain", written(tmp_path / "x.log", line)).out
 
 
-def test_log_without_a_benchmark_is_named_by_its_library(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "x.log"
-    file.write_text("n1:1:1 [0] NCCL INFO NCCL version 2.17.1+cuda12.1\n")
-    main(["explain", str(file)])
-    assert capsys.readouterr().out.splitlines()[1].startswith("NCCL 2.17.1, 1 rank")
+def test_log_without_a_benchmark_is_named_by_its_library(tmp_path: Path, busbar: Command) -> None:
+    line = "n1:1:1 [0] NCCL INFO NCCL version 2.17.1+cuda12.1\n"
+    said = busbar("explain", written(tmp_path / "x.log", line))
+    assert said.out.splitlines()[1].startswith("NCCL 2.17.1, 1 rank")
 
 
-def test_verbose_shows_all(capsys: pytest.CaptureFixture[str]) -> None:
-    path = str(DATA / "h200x4/gpu_aware_healthy.log")
-    main(["explain", path])
-    short = capsys.readouterr().out
-    main(["explain", "-v", path])
-    assert len(capsys.readouterr().out) > len(short)
+def test_verbose_shows_all(busbar: Command) -> None:
+    path = DATA / "h200x4/gpu_aware_healthy.log"
+    assert len(busbar("explain -v", path).out) > len(busbar("explain", path).out)
 
 
 RANKS = """\
@@ -141,17 +129,15 @@ DOWN = "node0:4100:4102 [0] {level} NET/IB : {device}Got async event : port erro
 @pytest.mark.parametrize("device", ["", "mlx5_0:1 "])
 @pytest.mark.parametrize("kind", ["IB", "RoCE"])
 def test_headline_names_rank_and_port(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], level: str, device: str, kind: str
+    tmp_path: Path, busbar: Command, level: str, device: str, kind: str
 ) -> None:
-    path = tmp_path / "run.log"
-    path.write_text(RANKS.format(event=DOWN.format(level=level, device=device), kind=kind))
-    main(["explain", str(path)])
-    first = capsys.readouterr().out.splitlines()[0]
+    event = DOWN.format(level=level, device=device)
+    path = written(tmp_path / "run.log", RANKS.format(event=event, kind=kind))
+    first = busbar("explain", path).out.splitlines()[0]
     port = "mlx5_0:1 Got async event" if device else "async event"
     assert first.startswith(f"failed: rank 0 (node0, GPU 0): {port} : port error; then fabric-")
     path.write_text(RANKS.format(event="", kind=kind))
-    main(["explain", str(path)])
-    out = capsys.readouterr().out
+    out = busbar("explain", path).out
     headline, next_step = out.splitlines()[:2]
     assert headline.startswith("failed: rank 1 (node1, GPU 0): NET/IB: Got completion from peer")
     assert headline.count("fe80::1") == headline.count("fe80::2") == 1
@@ -160,9 +146,7 @@ def test_headline_names_rank_and_port(
     assert "note other-program" not in out  # the line names a process of the run
 
 
-def test_a_kernel_log_names_the_port(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "kernel.log"
+def test_a_kernel_log_names_the_port(tmp_path: Path, busbar: Command) -> None:
     event = "mlx5_core 0000:3b:00.0: Port module event: module 0, Cable unplugged"
-    path.write_text(f"2026-11-25T03:12:21+0000 n1 kernel: {event}\n")
-    main(["explain", str(path)])
-    assert capsys.readouterr().out.startswith(f"degraded: {event}\n")
+    path = written(tmp_path / "kernel.log", f"2026-11-25T03:12:21+0000 n1 kernel: {event}\n")
+    assert busbar("explain", path).out.startswith(f"degraded: {event}\n")
