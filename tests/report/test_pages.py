@@ -21,10 +21,11 @@ from busbar.cluster.nodes.record import NodeEvidence, NodeRecord
 from busbar.errors import BusbarError
 from busbar.report.curve import LEFT, RIGHT, curve
 from busbar.report.mail import mail
+from busbar.report.matrix import matrix
 from busbar.report.news import news
 from busbar.report.page import Page, page_of, render, render_pages
 from busbar.report.scale import LogScale, size_ticks, value_ticks, values_scale
-from busbar.report.sections import Frame, matrix
+from busbar.report.sections import Frame
 from busbar.report.trend import by_check, trend
 from busbar.units import parse_bytes
 from busbar.verdict import Verdict
