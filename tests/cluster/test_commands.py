@@ -12,7 +12,7 @@ import pytest
 from busbar import site as sites
 from busbar.cli import build_parser
 from busbar.commands.option_types import seconds
-from busbar.commands.sweep import again
+from busbar.commands.sweep_run import again
 from busbar.slurm.options import Grant
 from tests.said import Command
 
@@ -130,6 +130,7 @@ def test_the_job_of_a_sweep_has_each_option_of_its_command() -> None:
         "rounds": "4",
         "seed": "7",
         "limit": "12.5",
+        "prefix": "stack",
     }
     parsed = ("prog", "run", "version", "in_job")
     parser = build_parser(["sweep"])
