@@ -101,10 +101,7 @@ def refuse_unknown(
 
 
 def refuse_nothing(
-    checks: Sequence[Path],
-    names: Sequence[str],
-    tags: Sequence[str],
-    chosen: Iterable[Match] = (),
+    checks: Sequence[Path], names: Sequence[str], tags: Sequence[str], chosen: Iterable[Match] = ()
 ) -> Never:
     """Raise ``BusbarError`` with the selection, and why none of the ``chosen`` checks can run."""
     reasons = [f"{names_text(of)}: {why}" for why, of in why_not(chosen).items()]

@@ -50,8 +50,7 @@ class Selection:
             begin, _, end = text.partition(_RANGE)
             with value_error("{}", text, "as in 2026-01-01.."):
                 return cls(
-                    first=moment(begin) if begin else -np.inf,
-                    last=moment(end) if end else np.inf,
+                    first=moment(begin) if begin else -np.inf, last=moment(end) if end else np.inf
                 )
         name, equals, value = text.partition("=")
         if equals and name:

@@ -7,12 +7,7 @@ import math
 
 import numpy as np
 
-from busbar.cluster.sweep.localise import (
-    Bools,
-    Culprit,
-    Floats,
-    Pairs,
-)
+from busbar.cluster.sweep.localise import Bools, Culprit, Floats, Pairs
 
 
 def gb_per_s(rates: Floats) -> float:
