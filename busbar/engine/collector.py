@@ -258,7 +258,8 @@ class Collector:
             self.runs.shapes.count()
         for owner in owners:
             if isinstance(owner, Pattern):
-                if not self.runs.current.has_enough(owner.kind):
+                excused = owner.excused and owner.excused(line)
+                if not excused and not self.runs.current.has_enough(owner.kind):
                     self._message(number, line, owner)
             elif owner is Role.WARNING:
                 self._warning(number, line)

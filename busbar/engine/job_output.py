@@ -201,11 +201,8 @@ class JobOutput:
     @property
     def has_failed(self) -> bool:
         """Whether a message says that a program failed."""
-        return any(
-            kind.startswith(("died", "trouble", "severe", "nccl.warn"))
-            or kind.endswith((".certain", ".likely"))
-            for kind in self.messages
-        )
+        begins, ends = ("died", "trouble", "severe", "nccl.warn"), (".certain", ".likely")
+        return any(kind.startswith(begins) or kind.endswith(ends) for kind in self.messages)
 
     @property
     def full(self) -> bool:

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
 from functools import cache
+from typing import Any
 
 from busbar.engine.recent import Recent
 from busbar.engine.tables import reader_types
-from busbar.parse import events, launch, nccl_log, nvidia_smi, ucx_log
+from busbar.parse import events, launch, nccl_log, nvidia_smi, severe, ucx_log
 from busbar.parse.messages import Message, Pattern, match, search, table
 from busbar.parse.prefix import Prefixes
 from busbar.parse.triggers import Triggers, literal
@@ -56,6 +57,12 @@ _READING_LINE = rb'\{"event": "reading", [^{}\n]*"wrong": 0(?:, [^{}\n]*)?\}'
 """A reading of our own programs whose data was right."""
 
 
+def _triggers(rows: Sequence[Pattern], roles: Sequence[tuple[str, Role]] = ()) -> Triggers[Any]:
+    """Return what finds the lines of patterns, and of roles."""
+    words = ((literal(row.needle.decode()) if row.needle else severe.TRIGGER, row) for row in rows)
+    return Triggers([*roles, *words], {row: row.loosened for row in rows})
+
+
 class Patterns:
     """The patterns of the parsers, and ``more``."""
 
@@ -63,7 +70,7 @@ class Patterns:
         own = (*nccl_log.TABLE, *(row for row in more if row.info))
         self.warnings: tuple[Pattern, ...] = own
         """For what follows ``NCCL WARN``."""
-        self._warning_triggers = Triggers((literal(row.needle.decode()), row) for row in own)
+        self._warning_triggers = _triggers(own)
         self.by_head: dict[bytes, tuple[Pattern, ...]] = {}
         """For what follows ``NCCL INFO``, by its first four bytes or its first byte."""
         plugin = table("ofi")
@@ -77,6 +84,7 @@ class Patterns:
             *nvidia_smi.TABLE,
             *(row for reader in reader_types() for row in reader.messages),
             *(row for row in more if not row.info),
+            *severe.PATTERNS,
         )
         """For lines without a prefix of NCCL."""
         self.in_context = frozenset(row.kind for row in (*own, *self.unprefixed) if row.in_context)
@@ -91,9 +99,7 @@ class Patterns:
             for role, texts in _TRIGGERS.items()
             for text in (*of_tools.get(role, ()), *texts)
         ]
-        self.triggers: Triggers[Pattern | Role] = Triggers(
-            [*roles, *((literal(row.needle.decode()), row) for row in self.unprefixed)]
-        )
+        self.triggers: Triggers[Pattern | Role] = _triggers(self.unprefixed, roles)
         self.any = self.triggers.searcher()
         plain = [reader.plain_row_trigger for reader in readers if reader.plain_row_trigger]
         self.any_or_row = self.triggers.searcher(*plain)

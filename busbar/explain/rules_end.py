@@ -16,6 +16,7 @@ from busbar.explain.rules_ranks import is_own, raised, waited, went_on
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.parse.owners import has_words
+from busbar.parse.tables import beside
 from busbar.verdict import Verdict
 
 declare("above-limit", "invalid-reading", "below-band-unexplained")
@@ -61,18 +62,10 @@ def _timed_out(facts: JobOutput) -> bool:
 
 
 # ---- crashes
-_FATAL = re.compile(
-    r"(?i)^(?!.*(?:NCCL INFO|\bwarn|(?<!un)corrected|\bCE\b))"
-    r".*(?:fatal|error|fail|abort|killed|denied)"
+_COMPLAINS, _TEARDOWN, _INTRODUCES, _BY_OTHERS = (
+    re.compile(beside(__file__)[name])
+    for name in ("complains", "teardown", "introduces", "by-others")
 )
-"""Complaints that end a run; warnings, what was corrected, and what NCCL tries do not."""
-_TEARDOWN = re.compile(r"(?i)reset by|closed by|flush|\[W\d")
-"""What libraries say when a peer that is done goes first, and warnings of PyTorch."""
-_INTRODUCES = re.compile(
-    r"Process received signal|Traceback \(most|aborting job:|error occurred in MPI|MPI_ABORT was"
-    r"|CANCELLED AT"
-)
-"""Lines that only introduce those that say what happened."""
 
 
 @cause("rank-died", "job-cancelled", hides=["truncated-output"])
@@ -118,11 +111,6 @@ def rank_died(context: Context) -> Finding | None:
     return failure(summary, *lines, _reason(facts, lines), certain=False)
 
 
-_ENDED_BY_OTHERS = re.compile(
-    r"\b(?:Terminat\w+|Killed|SIGTERM|SIGKILL|Job step aborted|Unable to create step)\b"
-    r"|(?i:signal:? ?\(?|code:? ?-?|status[=:]? ?)(?:9|15|130|137|143)\b"
-)
-"""Messages about processes that were ended by the scheduler or a user."""
 _FAULTS = ("died.oom", "died.node", "died.ras")
 """What no cancellation brings about: a job that is queued again can fail after it."""
 
@@ -140,7 +128,7 @@ def _cancelled(context: Context) -> Finding | None:
         ends_a_run = kind.startswith(("died", "trouble", "tests.")) and kind != "died.cancelled"
         for seen in facts.seen(kind) if ends_a_run else ():
             line, fault = seen.evidence, kind in _FAULTS or is_own(seen.fields.get("text", ""))
-            ended = _ENDED_BY_OTHERS.search(line.text) and not line.is_before(first)
+            ended = _BY_OTHERS.search(line.text) and not line.is_before(first)
             if not ended and (fault or not of_job or not first.is_before(line)):
                 return None
     effect, words = Verdict.PASS if facts.finished else Verdict.NOT_RUN, first.text.strip()
@@ -232,7 +220,7 @@ def _ended_badly(facts: JobOutput, last: Evidence) -> bool:
         complaint
         and complaint.file == last.file
         and complaint.line > last.line
-        and _FATAL.search(complaint.text)
+        and _COMPLAINS.search(complaint.text)
     )
 
 

@@ -32,7 +32,7 @@ from busbar.history.model import NO_BOUNDS, HistoryBounds, HistoryKey, iso
 from busbar.history.record import HistoryRecord
 from busbar.history.statistic import Array
 from busbar.parse import numbers
-from busbar.parse.tables import refused
+from busbar.parse.tables import beside, refused
 from busbar.units import CLOCKS_S, FIRST_S
 
 FILE = "busbar.db"
@@ -46,17 +46,9 @@ _MOST_READINGS = 10_000_000
 _KEY = {each.name: each.name for each in fields(HistoryKey)} | {"check": "check_name"}
 _BOUNDS = {each.name: each.name for each in fields(HistoryBounds)} | {"limit": "most"}
 """Columns by field: some fields are words of SQL."""
-_KEY_COLUMNS, _BOUNDS_COLUMNS = ", ".join(_KEY.values()), ", ".join(_BOUNDS.values())
-_SCHEMA = f"""
-CREATE TABLE series (id INTEGER PRIMARY KEY, {_KEY_COLUMNS}, detail TEXT, UNIQUE ({_KEY_COLUMNS}));
-CREATE TABLE provenance (id INTEGER PRIMARY KEY, facts TEXT UNIQUE);
-CREATE TABLE bounds (id INTEGER PRIMARY KEY, {_BOUNDS_COLUMNS}, UNIQUE ({_BOUNDS_COLUMNS}));
-CREATE TABLE source (id INTEGER PRIMARY KEY, name TEXT UNIQUE, label TEXT);
-CREATE TABLE reading (series INTEGER, time REAL, value REAL, provenance INTEGER, bounds INTEGER,
-  source INTEGER, PRIMARY KEY (series, time, value)) WITHOUT ROWID;
-CREATE INDEX reading_source ON reading (source);
-PRAGMA user_version = {_VERSION};
-"""
+_SCHEMA = beside(__file__)["schema"].format(
+    key=", ".join(_KEY.values()), limits=", ".join(_BOUNDS.values()), version=_VERSION
+)
 SQLITE_ERRORS = (sqlite3.Error, UnicodeDecodeError)
 """What sqlite3 raises; the second if its message names something that is damaged."""
 _T = TypeVar("_T")

@@ -3,14 +3,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any
 
 from busbar.parse.mentions import is_mention
 from busbar.parse.tables import load_all
@@ -22,6 +19,9 @@ LONGEST = 400
 MIN_NEEDLE = 2
 _UNNAMED = re.compile(r"(?<!\\)\((?!\?)")
 """A parenthesis that may begin a group without a name, if it is not one of a set."""
+_LOOK_AROUND = ("(?!", "(?=", "(?<!", "(?<=")
+_PIECES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?<?[=!]|.", re.DOTALL)
+"""Pieces of an expression: a sign, a set, or what begins a look-around."""
 HEAD_BYTES = 4
 """Bytes of the beginning of an INFO message by which its patterns are looked up."""
 
@@ -52,6 +52,27 @@ class Pattern:
     """Whether the message begins its line."""
     in_context: bool = False
     """Whether the lines around it are kept: they name what it is about."""
+
+    excused: Callable[[bytes], bool] | None = None
+    """Tells whether a line with the message is harmless."""
+
+    @property
+    def loosened(self) -> str:
+        """The expression for RE2, which has no look-around: it matches more.
+
+        A message that begins its line can have a prefix.
+        """
+        kept, depth, skipped = [], 0, 0
+        for piece in _PIECES.findall(self.source):
+            depth += piece[0] == "("
+            if piece in _LOOK_AROUND and not skipped:
+                skipped = depth
+            if not skipped and not (piece == "^" and self.anchored):
+                kept.append(piece)
+            elif piece == ")" and depth == skipped:
+                skipped = 0
+            depth -= piece == ")"
+        return "".join(kept)
 
     @cached_property
     def regex(self) -> re.Pattern[str]:
@@ -88,24 +109,10 @@ def pattern(
     return new
 
 
-_PASSING = {errno.ENOENT, errno.EEXIST, errno.EAGAIN, errno.EINTR, errno.EPIPE, errno.ECONNRESET}
-"""Errors that programs survive, or that follow from the end of another one."""
-_ERRORS = {os.strerror(n): name for n, name in errno.errorcode.items() if n not in _PASSING}
-_NAMES = "|".join(_ERRORS.values())
-_ERRNO = rf"(?=[A-Z.])(?:{'|'.join([_NAMES, *map(re.escape, _ERRORS)])})"
-"""What an error of the system is called, for a pattern with ``{errno}``; ``{ERRNO}`` is its name
-alone. All begin with a capital or a dot, which is compared first as that is faster."""
-
-
-def _pattern(*, regex: str = "", **row: Any) -> Pattern:
-    regex = regex.replace("{errno}", _ERRNO).replace("{ERRNO}", _NAMES)
-    return pattern(regex=regex, **row)
-
-
 @cache
 def _tables() -> dict[str, tuple[Pattern, ...]]:
     return {
-        name: tuple(_pattern(**row) for row in rows)
+        name: tuple(pattern(**row) for row in rows)
         for tables in load_all(Path(__file__).with_name("messages.yaml"))
         for name, rows in tables.items()
     }
@@ -125,7 +132,10 @@ def match(patterns: Iterable[Pattern], line: bytes) -> Iterator[Message]:
 
 def search(row: Pattern, line: bytes) -> Message | None:
     """Return the message of a pattern in a line that contains its needle."""
-    found = row.regex.search(line[:LONGEST_TEXT].decode("utf-8", "replace"))
+    line = line[:LONGEST_TEXT]
+    if row.excused and row.excused(line):
+        return None
+    found = row.regex.search(line.decode("utf-8", "replace"))
     if not found or is_mention(found, row.needle.decode()):
         return None
     fields = found.groupdict("").items()

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 import re2
 
 _MEMORY = 64 << 20
 """Upper bound of the automaton's cache; a few MB are used."""
-MOST_COMBINATIONS = 10_000
-"""Combinations of triggers that are kept: lines of a log have few."""
+_LETTERS = bytes(range(128)) + b"w" * 128
 _T = TypeVar("_T")
 
 
@@ -24,32 +23,41 @@ class Triggers(Generic[_T]):
     """Regular expressions, each with what it is for.
 
     RE2 searches all of them at once, so that the time does not depend on their number. They have
-    no look-around.
+    no look-around. An owner in ``exact`` is of few of the lines with its triggers: those with
+    that expression as well.
     """
 
-    def __init__(self, rows: Iterable[tuple[str, _T]]) -> None:
+    def __init__(self, rows: Iterable[tuple[str, _T]], exact: Mapping[_T, str]) -> None:
         self._owners: dict[str, list[_T]] = {}
         for trigger, owner in rows:
             self._owners.setdefault(trigger, []).append(owner)
-        self._of_index: Sequence[Sequence[_T]] = list(self._owners.values())
-        self._of_indices: dict[tuple[int, ...], tuple[_T, ...]] = {}
+        self._exact = [*exact]
+        of_exact = [t for t, owners in self._owners.items() if exact.keys() & owners]
+        plain = {t: tuple(o) for t, o in self._owners.items() if t not in of_exact}
+        self._of_index = [*plain.values(), ()]
         self._set = re2.Set.SearchSet(options())
-        for trigger in self._owners:
+        for trigger in (*plain, *filter(None, ["|".join(of_exact)])):
             self._set.Add(trigger.encode())
         self._set.Compile()
+        self._filter = re2.Filter()
+        for expression in exact.values():
+            self._filter.Add(expression.encode(), options())
+        self._filter.Compile()
 
     def of(self, line: bytes) -> tuple[_T, ...]:
-        """Return the owners of the triggers in a line: the same tuple for the same triggers."""
-        indices = self._set.Match(line)
-        if not indices:
-            return ()
-        key = tuple(indices)
-        owners = self._of_indices.get(key)
-        if owners is None:
-            owners = tuple(o for index in sorted(key) for o in self._of_index[index])
-            if len(self._of_indices) < MOST_COMBINATIONS:
-                self._of_indices[key] = owners
+        """Return the owners of the triggers in a line."""
+        found = self._set.Match(line) or ()
+        owners = tuple(owner for at in sorted(found) for owner in self._of_index[at])
+        if len(self._of_index) - 1 in found:
+            owners += tuple(self._exact[at] for at in self._exactly(line))
         return owners
+
+    def _exactly(self, line: bytes) -> Sequence[int]:
+        """Return the places of the exact owners of a line."""
+        found = {*(self._filter.Match(line) or ())}
+        if not line.isascii():  # letters of other languages are bytes of words
+            found |= {*(self._filter.Match(line.translate(_LETTERS)) or ())}
+        return sorted(found)
 
     def searcher(self, *more: str, without: _T | None = None) -> re2.Expression:
         """Return one expression that finds any trigger, or one of ``more``, in a text.

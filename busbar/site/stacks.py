@@ -21,7 +21,7 @@ import yaml
 from busbar import data
 from busbar.boundary import replace_file
 from busbar.errors import file_error, require_known
-from busbar.parse.tables import refused
+from busbar.parse.tables import beside, refused
 from busbar.site import systems
 from busbar.site.delivery import Delivery, DeliveryKind
 from busbar.site.model import Site
@@ -35,17 +35,6 @@ SECOND_LANE = "ucx-current"
 _FIRST_LANE = "ucx-1.14"
 _TABLE = "stacks.yaml"
 _FAMILIES = "_families/spack"
-_TEXT = """\
-# SPDX-License-Identifier: MIT
-# Written from site/_stacks/stacks.yaml, and again after each change of it.
-spack:
-  include::
-  - {{name: machine, path: not-set, path_override_env_var: BUSBAR_SPACK_SCOPE, optional: true}}
-{scopes}
-  specs:
-{specs}
-  view: true
-"""
 
 
 class StackRow(Record):
@@ -92,7 +81,7 @@ class SharedEnvironment:
         scopes += [f"lanes/{self.lane}"] if self.lane else []
         scopes = [*scopes, f"systems/{self.system}", "common"]
         above = os.path.relpath(families, directory)
-        text = _TEXT.format(
+        text: str = beside(__file__)["manifest"].format(
             scopes="\n".join(f"  - {above}/{scope}" for scope in scopes),
             specs="\n".join(f"  - {spec}" for spec in self.row.specs),
         )

@@ -22,6 +22,7 @@ from busbar.cluster.sweep.ports import port_faults
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, PlannedPair, Results
 from busbar.cluster.sweep.second_pass import Partners, SuspectPair, plan_suspects
 from busbar.parse.port_counters import COUNTERS, DRIVER, growth, parse_counters
+from busbar.parse.tables import beside
 from busbar.program import call
 from busbar.robust import chance_of_so_many
 from busbar.site import Site
@@ -285,23 +286,11 @@ class SweepRunner:
 
 
 _READ_S = 20
-_FILES = " ".join(each.place for each in COUNTERS if not each.place.startswith(DRIVER))
-_NAMES = "|".join(f"{each.name}:" for each in COUNTERS if each.place.startswith(DRIVER))
-_SCRIPT = f"""\
-PATH=$PATH:/usr/sbin:/sbin
-line=$SLURMD_NODENAME
-for file in {_FILES}; do
-    read -r value <"$file" && [ "${{value%%@*}}" != 0 ] && line="$line $file=${{value%%@*}}"
-done
-for port in /sys/class/net/*; do
-    set -- $(ethtool -S "${{port##*/}}")
-    while [ $# -gt 1 ]; do
-        case $1 in {_NAMES}) line="$line {DRIVER}/${{port##*/}}/${{1%:}}=$2" ;; esac
-        shift
-    done
-done
-echo "$line"
-"""
+_SCRIPT = beside(__file__)["counters"].format(
+    files=" ".join(each.place for each in COUNTERS if not each.place.startswith(DRIVER)),
+    names="|".join(f"{each.name}:" for each in COUNTERS if each.place.startswith(DRIVER)),
+    driver=DRIVER,
+)
 """Prints the node, and those above zero as ``PLACE=VALUE``. Slingshot adds ``@`` and the time."""
 
 
