@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 
 MIB = 2**20
@@ -90,6 +91,14 @@ def past(time: str | int | float, key: str = "time") -> float:
     if found > datetime.now(UTC).timestamp() + CLOCKS_S:
         raise ValueError(f"{key}: {time!r} is later than now; correct the clock that it is from")
     return found
+
+
+def outside(of: object, most: Mapping[str, float]) -> Iterator[tuple[str, str]]:
+    """Yield each attribute that is less than 0 or more than ``most``; None is neither."""
+    for name, end in most.items():
+        value = getattr(of, name)
+        if value is not None and not 0 <= value <= end:
+            yield name, f"must be 0 to {end:g}, got {value:g}"
 
 
 def moment(text: str) -> float:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeVar
 
 _K = TypeVar("_K")
@@ -16,6 +16,15 @@ def grouped(pairs: Iterable[tuple[_K, _V]]) -> dict[_K, list[_V]]:
     for key, value in pairs:
         found.setdefault(key, []).append(value)
     return found
+
+
+def repeated(values: Iterable[object]) -> Iterator[int]:
+    """Yield the place of each value that is the same as an earlier one."""
+    known: set[object] = set()
+    for at, value in enumerate(values):
+        if value in known:
+            yield at
+        known.add(value)
 
 
 def counted(count: int, noun: str) -> str:

@@ -11,14 +11,8 @@ from typing import Any
 from busbar.check.listing import Match
 from busbar.check.run import RunPlan
 from busbar.delivery.environment import Environment
-from busbar.engine.check_document import (
-    CheckCause,
-    CheckDocument,
-    CheckNote,
-    ResultRow,
-    Skipped,
-    verdict_of_run,
-)
+from busbar.engine import check_document
+from busbar.engine.check_document import CheckCause, CheckDocument, CheckNote, ResultRow, Skipped
 from busbar.engine.results import Outcome
 
 
@@ -55,7 +49,7 @@ def document_of(
         **_provenance(outcomes),
         sessions=tuple(sessions),
         interrupted=interrupted or None,
-        verdict=verdict_of_run(rows),
+        verdict=check_document.verdict_of_run(rows),
     )
 
 

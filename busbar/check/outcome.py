@@ -99,10 +99,6 @@ def _of_case(outcome: Outcome, case: dict[str, Any]) -> Outcome:
     for name, mine, theirs in zip(("check", "partition", "environment"), left, ran, strict=True):
         if mine != theirs and (name, mine) != ("check", without_place(case["name"])):
             raise ValueError(f"{RESULTS_FILE} is for {name} {mine!r}, but {theirs!r} ran")
-    for row in outcome.results:
-        measured = row.metric == "correctness" or (row.value is not None and row.value > 0)
-        if row.verdict is Verdict.PASS and not measured:
-            raise ValueError(f"{RESULTS_FILE} has a pass without a measurement")
     return outcome
 
 

@@ -41,11 +41,8 @@ class Snapshot(CheckDocument):
 
     @property
     def when(self) -> str:
-        """The time in UTC, or the text as written if it is not a time."""
-        try:
-            time = datetime.fromisoformat(self.time)
-        except ValueError:
-            return self.time
+        """The time in UTC."""
+        time = datetime.fromisoformat(self.time)
         return f"{time.astimezone(UTC):%Y-%m-%d %H:%M} UTC" if time.tzinfo else self.time
 
 

@@ -13,9 +13,7 @@ from busbar.engine.results import Result, verdict_of
 from busbar.engine.verdicts import LARGE_BYTES
 from busbar.units import past
 from busbar.verdict import Verdict, combined
-from busbar.words import grouped
-
-_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGKILL")
+from busbar.words import grouped, repeated
 
 
 @dataclass(frozen=True)
@@ -58,16 +56,12 @@ class ResultRow(Result):
         """The check, and where it ran."""
         return self.check, self.partition, self.environment
 
-    def contradictions(self) -> Contradictions:
-        """Yield each key that contradicts others."""
-        yield from super().contradictions()
-        if self.series:
-            for name, own in (
-                ("check", self.check.partition(" ")[0]),
-                ("partition", self.partition),
-            ):
-                if getattr(self.series, name) != own:
-                    yield f"series.{name}", f"is {getattr(self.series, name)!a}, not {own!a}"
+    @property
+    def reading(self) -> tuple[object, ...]:
+        """What was measured; empty for small sizes, several of which tools round to one."""
+        large = self.low and (self.bytes or 0) >= LARGE_BYTES
+        of = (self.where, self.pair, self.metric, self.buffers, self.bytes, self.series)
+        return (*self.place, *of) if large else ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,46 +108,38 @@ class CheckDocument:
     def contradictions(self) -> Contradictions:
         """Yield each key that does not follow from the others, or has an impossible value."""
         past(self.time)
-        known: set[object] = set()
         for at, row in enumerate(self.results):
             yield from ((f"results.{at}.{key}", what) for key, what in row.contradictions())
-            reading = (row.place, row.where, row.pair, row.metric, row.buffers, row.bytes)
-            # Tools round small sizes to the same one.
-            if row.low and (row.bytes or 0) >= LARGE_BYTES:
-                if (reading, row.series) in known:
-                    yield f"results.{at}", "is the same reading as an earlier result"
-                known.add((reading, row.series))
+        for at in repeated(row.reading or at for at, row in enumerate(self.results)):
+            yield f"results.{at}", "is the same reading as an earlier result"
         yield from self._of_checks()
-        if self.interrupted and self.interrupted not in _SIGNALS:
-            yield "interrupted", f"must be one of {', '.join(_SIGNALS)}"
         judged = verdict_of_run(self.results)
         if self.verdict is not judged:
             yield "verdict", f"is {self.verdict}, but by its results it is {judged}"
-        if self.interrupted and self.verdict.severity < Verdict.UNKNOWN.severity:
+        if self.interrupted and not judged.is_problem:
             yield "verdict", f"is {self.verdict}, but {self.interrupted} ended the run"
 
     def _of_checks(self) -> Contradictions:
         """Yield what is said of checks without results, and causes of healthy checks."""
-        checks = {row.check for row in self.results}
-        bad = {row.check for row in self.results if row.verdict.is_problem}
-        for name in ("causes", "notes", "provenance", "node_provenance"):
-            said = getattr(self, name)
-            for at, each in said.items() if isinstance(said, dict) else enumerate(said):
-                if (at if isinstance(said, dict) else each.check) not in checks:
-                    yield f"{name}.{at}", "is of a check without results"
-                elif name == "causes" and each.check not in bad:
-                    yield f"causes.{at}", f"is a cause, but {each.check} has no problem"
-        causes = {(each.check, each.id) for each in self.causes}
+        checks = {row.check: row.verdict.is_problem for row in self.results}
+        checks |= {row.check: True for row in self.results if row.verdict.is_problem}
+        said = [(f"causes.{at}", each.check) for at, each in enumerate(self.causes)]
+        said += [(f"notes.{at}", each.check) for at, each in enumerate(self.notes)]
+        for name in ("provenance", "node_provenance"):
+            said += [(f"{name}.{check}", check) for check in getattr(self, name)]
+        for key, check in said:
+            if check not in checks:
+                yield key, "is of a check without results"
+            elif key.startswith("causes") and not checks[check]:
+                yield key, f"is a cause, but {check} has no problem"
+        causes = {(each.check, each.id) for each in self.causes} | {(c, "") for c in checks}
         for at, row in enumerate(self.results):
-            if other := [
-                id_ for id_ in row.cause.split(",") if id_ and (row.check, id_) not in causes
-            ]:
-                yield f"results.{at}.cause", f"{other[0]!a} is not among the causes of the check"
+            if not {(row.check, cause) for cause in row.cause.split(",")} <= causes:
+                yield f"results.{at}.cause", "is not among the causes of the check"
         # A run that a signal ends lists the checks that it had begun as well.
         names = [] if self.interrupted else [each.check for each in self.skipped]
-        for at, name in enumerate(names):
-            if name in checks or name in names[:at]:
-                yield f"skipped.{at}.check", f"{name!a} has results, or is listed twice"
+        for at in repeated([*checks, *names]):
+            yield f"skipped.{at - len(checks)}.check", "has results, or is listed twice"
 
 
 def verdict_of_run(rows: Iterable[ResultRow]) -> Verdict:

@@ -18,7 +18,7 @@ from busbar.engine.verdicts import GUESS, Judged, verdict_on, without_band
 from busbar.expect.expectation import Expectation, NoExpectation
 from busbar.parse import numbers
 from busbar.site.calibration import SeriesKey
-from busbar.units import format_bytes
+from busbar.units import format_bytes, outside
 from busbar.verdict import Verdict, combined
 
 RESULTS_FILE = "results.json"
@@ -40,8 +40,7 @@ _KINDS = {metric: kind for kind, metric in _METRICS.items()}
 _KEYS = dict.fromkeys(("", "correctness"), "") | dict.fromkeys(_KINDS, "gb_per_s")
 _KEYS["latency"] = "us"
 """The metrics, and the key of the reading of each; empty for those without a reading."""
-_RANGES = {"cpu_wait_share": (0, 1), "bytes": (0, 1 << 50)}
-_RANGES |= dict.fromkeys(("limit", "high", "model"), (0, 10**9))
+_MOST = {"cpu_wait_share": 1, "bytes": 1 << 50, "limit": 1e9, "high": 1e9, "model": 1e9}
 _FITTING: Mapping[Verdict, tuple[Verdict, ...]] = {
     # A floor, or a band that is a guess, does not make a pass.
     Verdict.PASS: (Verdict.PASS, Verdict.UNJUDGED),
@@ -115,10 +114,7 @@ class Result:
         for name in {"us", "gb_per_s"} - {_KEYS[self.metric]}:
             if getattr(self, name) is not None:
                 yield name, f"is not a reading of {self.metric or 'a message'}"
-        for name, (least, most) in _RANGES.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value <= most:
-                yield name, f"must be {least} to {most}, got {value:g}"
+        yield from outside(self, _MOST)
         for name in ("cause", "message"):
             if getattr(self, name) and not self.verdict.is_problem:
                 yield name, f"contradicts the verdict {self.verdict}"
@@ -149,9 +145,9 @@ class Result:
         if not fits and not failed:
             yield "verdict", f"is {self.verdict}, but {sentence(self)} is {judged}"
         if self.series:
-            for name, own in (("bytes", self.bytes), ("kind", _KINDS[self.metric])):
-                if getattr(self.series, name) != own:
-                    yield f"series.{name}", f"is {getattr(self.series, name)!a}, not {own!a}"
+            own = (self.check.partition(" ")[0], _KINDS[self.metric], self.bytes)
+            if own != (self.series.check, self.series.kind, self.series.bytes):
+                yield "series", f"has check, kind or bytes of another reading than {own}"
 
     def _judged(self, value: float) -> Verdict:
         """Judge the reading again, by the band and the limit of its row."""

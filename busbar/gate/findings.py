@@ -12,8 +12,9 @@ from typing import Any, Literal, get_args
 from busbar.boundary import slurm_reason
 from busbar.gate.site import CHECKS, GateAction, GateMode, GateSeverity, Rules
 from busbar.redact import redact
-from busbar.units import past
+from busbar.units import outside, past
 from busbar.verdict import Verdict, combined
+from busbar.words import repeated
 
 
 @dataclass(frozen=True)
@@ -146,28 +147,21 @@ class GateDocument:
     def contradictions(self) -> Iterator[tuple[str, str]]:
         """Yield each key that does not follow from the others, or has an impossible value."""
         past(self.time)
-        if not self.node or not 0 <= self.seconds < _MOST_S:
-            yield "seconds" if self.node else "node", "is not of a look at a node"
-        places = [(row.check, row.where) for row in self.checks]
+        yield from outside(self, {"seconds": 86400})
+        for at in repeated(self.checks):
+            yield f"checks.{at}", "is the same as an earlier one"
         for at, row in enumerate(self.checks):
             key = f"checks.{at}"
-            if row.check not in CHECKS or places[at] in places[:at]:
-                yield (
-                    f"{key}.check",
-                    f"{row.check!a} is unknown, or has two verdicts for one place",
-                )
+            if row.check not in CHECKS:
+                yield f"{key}.check", f"{row.check[:40]!a} is unknown"
             if row.drains != (row.is_fault and _drains(row.mode, row.severity, row.action)):
                 yield f"{key}.drains", "does not follow from verdict, mode, severity and action"
-            if row.gb_per_s is not None and not 0 <= row.gb_per_s < _MOST_GB_PER_S:
-                yield f"{key}.gb_per_s", f"is not the rate of a copy: {row.gb_per_s:g}"
+            yield from ((f"{key}.{name}", what) for name, what in outside(row, {"gb_per_s": 1e6}))
         for name, own in _conclusion(self.checks, self.problems).items():
             if getattr(self, name) != own:
                 yield name, f"is {str(getattr(self, name))!a}, but the checks say {str(own)!a}"
         if self.misconfigured and not self.problems:
             yield "misconfigured", "names no problem"
-
-
-_MOST_S, _MOST_GB_PER_S = 86400, 1e6
 
 
 def _drains(mode: GateMode, severity: GateSeverity, action: GateAction) -> bool:

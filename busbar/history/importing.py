@@ -85,8 +85,6 @@ def parse_lines(lines: Iterable[str]) -> Iterator[HistoryRecord]:
                 raise ValueError(f"line {number}: is not JSON: {error.msg}") from error
             except ValueError as error:
                 raise ValueError(f"line {number}: {error}") from error
-            except RecursionError:
-                raise ValueError(f"line {number}: nested too deep") from None
 
 
 def _refused(error: ValidationError) -> str:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 from busbar.document import Contradictions, in_json, written
 from busbar.history.statistic import Array
 
-_LONGEST = 10_000
 _EXACT = 20
 """Up to this number of readings, the distribution of U is counted; above, it is nearly normal."""
 _MOST = 400
@@ -124,12 +123,6 @@ class HistoryKey:
     """Lane of UCX or family of MPI."""
     delivery: str = ""
     """How the stack reached the job: ``wheels``, ``spack``, ``image``..."""
-
-    def contradictions(self) -> Contradictions:
-        """Yield each text that is too long, and a metric without a name."""
-        for name, text in vars(self).items():
-            if len(text) > _LONGEST or not (text or name != "metric"):
-                yield name, f"has {len(text)} characters, not 1 to {_LONGEST}"
 
     @property
     def name(self) -> str:

@@ -70,7 +70,6 @@ class HistoryRecord:
     def contradictions(self) -> Contradictions:
         """Yield each key of a reading that is impossible."""
         for row in self.rows:
-            yield from self.key(row).contradictions()
             yield from HistoryBounds.of(row).contradictions()
             least, most = _RANGES.get(row.unit, (-_MOST, _MOST))
             if not least <= row.value <= most:

@@ -38,7 +38,7 @@ from busbar.units import CLOCKS_S, FIRST_S
 FILE = "busbar.db"
 _VERSION = 1
 _WAIT_S = 30
-_MOST_BYTES = 1 << 26
+_MOST_BYTES = 1 << 22
 """Of one value."""
 _MOST_VALUE = 1e18
 _MOST_READINGS = 10_000_000

@@ -8,19 +8,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from busbar.boundary import read_text
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
-from busbar.cluster.sweep.rows import result_row
-from busbar.errors import file_error
-from busbar.parse import numbers
+from busbar.cluster.sweep.rows import read_results
 from busbar.report.fleet import Fleet, NodeState, fleet
 from busbar.report.scale import number
 from busbar.slurm.hostlist import natural
 from busbar.verdict import Verdict, worst
 from busbar.words import grouped
 
-_MOST_BYTES = 2**30
 _LOWER = 0.95
 """Medians below this share of the usual one are shown beside it."""
 
@@ -33,21 +29,11 @@ def at_best(sweep: Analysis | SweepRun) -> Verdict:
 
 
 def read_rates(path: Path) -> dict[str, list[float]]:
-    """Return the readings of each node in the rows of a sweep; lines that are cut are ignored."""
+    """Return the readings of each node in the rows of a sweep."""
     rates: dict[str, list[float]] = {}
-    with file_error("cannot be read", path, "pass the rows written by busbar sweep run"):
-        text = read_text(path, _MOST_BYTES, errors="replace")
-    for line in text.splitlines():
-        try:
-            row = result_row(numbers.load_json(line))
-        except ValueError:  # the last line of a sweep that was killed
-            continue
-        if row.a == row.b:
-            continue  # a link inside the node, by an earlier version
+    for row in read_results(path).rows:
         for node in filter(None, (row.a, row.b)):
-            values = rates.setdefault(node, [])
-            if row.gb_per_s:
-                values.append(row.gb_per_s)
+            rates.setdefault(node, []).extend([row.gb_per_s] if row.gb_per_s else [])
     return rates
 
 

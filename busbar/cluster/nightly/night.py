@@ -18,13 +18,14 @@ from busbar.document import Contradictions, in_json, read_document, written
 from busbar.errors import BusbarError
 from busbar.redact import redact
 from busbar.slurm.hostlist import fold, natural
-from busbar.units import CLOCKS_S, past
+from busbar.units import CLOCKS_S, outside, past
 from busbar.verdict import Verdict, worst
+from busbar.words import repeated
 
 StageName = Literal["gate", "sweep", "check", "sample"]
 STAGES: tuple[StageName, ...] = get_args(StageName)
 """In the order in which they run."""
-_STATE, _MOST_S = "night.json", 10**7
+_STATE = "night.json"
 _NAME = re.compile(r"\d{4}-\d\d-\d\dT\d{4}Z(?:-\d+)?", re.ASCII)
 _HINT = "not the state of a night: start a new one without --resume"
 
@@ -100,19 +101,17 @@ class NightlyDocument:
     def contradictions(self) -> Contradictions:
         """Yield each key that contradicts others, or has an impossible value."""
         begun = past(self.begun, "begun")
-        names = [stage.name for stage in self.stages]
-        if len({*self.names}) < len(self.names) or names != [n for n in STAGES if n in names]:
-            yield "stages", "is not in order, or has a stage twice"
+        for at in repeated(stage.name for stage in self.stages):
+            yield f"stages.{at}.name", "is listed twice"
         for at, stage in enumerate(self.stages):
             key, bad = f"stages.{at}", [one for one in stage.findings if one.verdict.is_problem]
             if bad and not stage.verdict.is_problem:
                 yield f"{key}.verdict", f"is {stage.verdict}, but {bad[0].where} {bad[0].verdict}"
-            if not 0 <= stage.seconds < _MOST_S:
-                yield f"{key}.seconds", f"must be 0 to {_MOST_S}, got {stage.seconds:g}"
+            yield from ((f"{key}.{name}", what) for name, what in outside(stage, {"seconds": 1e7}))
             if stage.begun and past(stage.begun, f"{key}.begun") < begun - CLOCKS_S:
                 yield f"{key}.begun", f"is {stage.begun}, before the night"
-            if len({*stage.nodes}) < len(stage.nodes) or {*stage.left_out} - {*stage.nodes}:
-                yield f"{key}.nodes", "has a node twice, or lacks one that was left out"
+            if {*stage.left_out} - {*stage.nodes}:
+                yield f"{key}.left_out", "has a node on which the stage did not run"
 
     @property
     @in_json(after="begun")

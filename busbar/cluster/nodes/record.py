@@ -21,6 +21,7 @@ from busbar.slurm.client import Slurm
 from busbar.slurm.hostlist import natural
 from busbar.slurm.nodes import Node
 from busbar.units import FIRST_S, past
+from busbar.words import repeated
 
 FILE = "nodes.json"
 NodeHealth = Literal["healthy", "suspect", "faulty"]
@@ -106,12 +107,10 @@ class NodesDocument:
 
     def contradictions(self) -> Contradictions:
         """Yield each key that contradicts others, or has an impossible value."""
-        known: set[str] = set()
+        for at in repeated(one.node for one in self.nodes):
+            yield f"nodes.{at}.node", "is listed twice"
         for at, one in enumerate(self.nodes):
             key, state = f"nodes.{at}", health_of(one.evidence)
-            if not one.node or one.node in known:
-                yield f"{key}.node", f"{one.node[:40]!a} is not a name, or is listed twice"
-            known.add(one.node)
             if one.state != state:
                 yield f"{key}.state", f"is {one.state}, but by its evidence it is {state}"
             if {each.source for each in one.evidence} - one.looks.keys():

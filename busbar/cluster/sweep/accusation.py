@@ -10,7 +10,7 @@ from typing import Literal
 from busbar.document import Contradictions
 from busbar.parse.port_counters import Direction
 from busbar.parse.tables import beside
-from busbar.words import grouped, names_text
+from busbar.words import grouped, names_text, repeated
 
 Kind = Literal["node", "nic", "port", "link", "uplink"]
 Fault = Literal["slow", "loss", "flap", "errors"]
@@ -44,11 +44,9 @@ class Accusation:
 
 
 def accused_twice(accused: Sequence[Accusation]) -> Contradictions:
-    """Yield the key of each accusation that names nothing, or is listed twice."""
-    ids = [(one.id, one.kind, one.fault, one.direction) for one in accused]
-    for at, one in enumerate(accused):
-        if not one.id or "" in one.nodes or ids[at] in ids[:at]:
-            yield f"accused.{at}", f"{one.id!a} has no name, or is listed twice"
+    """Yield the key of each accusation that is listed twice."""
+    for at in repeated((one.id, one.kind, one.fault, one.direction) for one in accused):
+        yield f"accused.{at}", "is listed twice"
 
 
 def accused_text(accused: Sequence[Accusation]) -> str:

@@ -32,6 +32,7 @@ from busbar.document import Contradictions
 from busbar.parse import numbers
 from busbar.slurm.hostlist import fold
 from busbar.slurm.topology import SwitchTopology
+from busbar.units import outside
 from busbar.words import grouped
 
 # The constants: value, meaning, and how to see what another value costs.
@@ -69,8 +70,7 @@ class Analysis:
     def contradictions(self) -> Contradictions:
         """Yield each key that contradicts others, or has an impossible value."""
         yield from accused_twice(self.accused)
-        if not 0 <= self.last_round <= numbers.MOST:
-            yield "last_round", f"must be 0 to {numbers.MOST}"
+        yield from outside(self, {"last_round": numbers.MOST})
 
 
 def analyse(

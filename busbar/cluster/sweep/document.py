@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,9 +12,17 @@ from busbar.cluster.sweep.accusation import Accusation, accused_twice
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.second_pass import SuspectPair
 from busbar.document import Contradictions, read_document
+from busbar.units import outside
 from busbar.verdict import Verdict
 
-_MOST = 10**7
+_MOST = dict.fromkeys(("rounds", "steps", "launch_s", "measured_s", "median_gb_per_s"), 1e7)
+_FITTING: Mapping[Verdict, tuple[Verdict, ...]] = {
+    Verdict.PASS: (Verdict.PASS, Verdict.UNJUDGED, Verdict.UNKNOWN),
+    Verdict.UNKNOWN: (Verdict.UNKNOWN, Verdict.FAILED, Verdict.NOT_RUN),
+    Verdict.DEGRADED: (Verdict.DEGRADED,),
+    Verdict.FAILED: (Verdict.FAILED, Verdict.NOT_RUN),
+}
+"""By what the lists mean: the verdicts that agree with it."""
 
 
 @dataclass(frozen=True)
@@ -89,24 +98,14 @@ class SweepRun:
         for name, nodes in named.items():
             if other := nodes - known:
                 yield name, f"{min(other)!a} is not among the nodes of the sweep"
-        for name in ("rounds", "steps", "launch_s", "measured_s", "median_gb_per_s"):
-            value = getattr(self, name)
-            if value is not None and not 0 <= value < _MOST:
-                yield name, f"must be 0 to {_MOST}, got {value:g}"
-        if self.verdict not in self._verdicts:
-            yield "verdict", f"is {self.verdict}, but the lists mean {self._verdicts[0]}"
-
-    @property
-    def _verdicts(self) -> tuple[Verdict, ...]:
-        """The verdicts that agree with the lists."""
-        nothing = () if self.median_gb_per_s else (Verdict.FAILED, Verdict.NOT_RUN)
-        if self.wrong_data or self.gone:
-            return (Verdict.FAILED, *nothing)
-        if self.accused:
-            return (Verdict.DEGRADED, *nothing)
-        if self.unmeasured or self.suspects or self.unsteady or self.stopped:
-            return (Verdict.UNKNOWN, Verdict.FAILED, *nothing)
-        return (Verdict.PASS, Verdict.UNJUDGED, Verdict.UNKNOWN, *nothing)
+        yield from outside(self, _MOST)
+        listed = self.unmeasured or self.suspects or self.unsteady or self.stopped
+        means = Verdict.UNKNOWN if listed else Verdict.PASS
+        means = Verdict.DEGRADED if self.accused else means
+        means = Verdict.FAILED if self.wrong_data or self.gone else means
+        nothing = not self.median_gb_per_s and self.verdict in _FITTING[Verdict.FAILED]
+        if self.verdict not in _FITTING[means] and not nothing:
+            yield "verdict", f"is {self.verdict}, but the lists mean {means}"
 
 
 def read_sweep(path: Path) -> Analysis | SweepRun:
