@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from busbar.boundary import output_directory
 from busbar.check.listing import Match
 from busbar.check.names import short_name, without_place
 from busbar.check.outcome import outcome_of
@@ -121,6 +122,7 @@ def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
     Raises ``BusbarError`` if a check file cannot be loaded; :func:`run` then reports it as an
     outcome.
     """
+    output_directory(plan.output, "--output")  # that of a repetition is new
     return reframe.load(_arguments(plan))
 
 
