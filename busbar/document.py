@@ -177,6 +177,11 @@ def parse_document(kind: Callable[..., _T], data: object, *, finite: bool = Fals
         document: _T = _validator(kind, finite).validate_python((data,))[0]
     except ValidationError as error:
         raise ValueError(wrong_key(error)) from error
+    return agreed(document)
+
+
+def agreed(document: _T) -> _T:
+    """Return a document; raise ``ValueError`` for the first key that contradicts others."""
     for key, what in getattr(document, "contradictions", tuple)():
         raise ValueError(f"{key}: {what}")
     return document

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import math
 import subprocess
 import time
@@ -29,7 +28,6 @@ from busbar.engine.inputs import named
 from busbar.engine.results import RESULTS_FILE, Outcome
 from busbar.errors import BusbarError, file_error
 from busbar.explain.rulebook import PATTERNS
-from busbar.gate.findings import GateDocument
 from busbar.units import CLOCKS_S, seconds
 from busbar.words import grouped
 
@@ -133,15 +131,6 @@ def _foreign(directory: Path, kept: Kept, site: str) -> Iterator[str]:
     for name, when, where in documents:
         if not begun - CLOCKS_S <= seconds(when) <= last or where != site:
             yield f"{place}/{name} is from {when} on {where}, but the run is from {kept.run.begun}"
-    for file in sorted((kept.directory / "gate").glob("*.json")):
-        try:
-            json.loads(read_text(file))
-        except ValueError:
-            continue  # a node that was lost left a part of it
-        try:
-            read_document(file, "", GateDocument)
-        except BusbarError as error:
-            yield f"{file.relative_to(directory)}: {error.what}"
     rows = kept.checked.results if kept.checked else ()
     if other := {node for row in rows for node in row.where.split(",") if node} - kept.nodes:
         yield f"{place}/{results}: has readings from {min(other)}, where it did not run"

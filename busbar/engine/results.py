@@ -41,16 +41,12 @@ _KEYS = dict.fromkeys(("", "correctness"), "") | dict.fromkeys(_KINDS, "gb_per_s
 _KEYS["latency"] = "us"
 """The metrics, and the key of the reading of each; empty for those without a reading."""
 _MOST = {"cpu_wait_share": 1, "bytes": 1 << 50, "limit": 1e9, "high": 1e9, "model": 1e9}
-_FITTING: Mapping[Verdict, tuple[Verdict, ...]] = {
-    # A floor, or a band that is a guess, does not make a pass.
-    Verdict.PASS: (Verdict.PASS, Verdict.UNJUDGED),
-    Verdict.UNJUDGED: (Verdict.UNJUDGED,),
-    # A busy machine excuses, and a band that is a guess does not condemn.
-    Verdict.DEGRADED: (Verdict.DEGRADED, Verdict.UNKNOWN, Verdict.UNJUDGED),
-    Verdict.IMPOSSIBLE: (Verdict.IMPOSSIBLE, Verdict.UNKNOWN),
-    Verdict.FAILED: (Verdict.FAILED,),
+_ALSO = {
+    # A floor or a band that is a guess; a busy machine.
+    *((Verdict.UNJUDGED, judged) for judged in (Verdict.PASS, Verdict.DEGRADED)),
+    *((Verdict.UNKNOWN, judged) for judged in (Verdict.DEGRADED, Verdict.IMPOSSIBLE)),
 }
-"""By the verdict of a reading alone: those that a check gives it."""
+"""Verdicts of a check that differ from those that band and limit alone give a reading."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +135,7 @@ class Result:
             return
         judged = self._judged(value)
         failed = self.verdict is Verdict.FAILED and self.message  # such as wrong data
-        fits = self.verdict in _FITTING[judged]
+        fits = self.verdict is judged or (self.verdict, judged) in _ALSO
         if judged is Verdict.DEGRADED and self.verdict is Verdict.UNJUDGED:
             fits = self.unit != "us" and value >= (self.low or 0) * GUESS
         if not fits and not failed:

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from busbar.boundary import read_text, refuse_foreign, replace_file
 from busbar.errors import DAMAGED, BusbarError
@@ -151,7 +150,10 @@ def recall(path: Path, root: Path) -> GateMemory:
     refuse_foreign(path.parent, "--memory")
     boot = (root / "proc/sys/kernel/random/boot_id").read_text().strip()
     try:
-        memory = _parsed(path, json.loads(read_text(path, _MOST_BYTES, own=True)))
+        raw = json.loads(read_text(path, _MOST_BYTES, own=True))
+        if raw.pop("schema") != SCHEMA:
+            raise ValueError(f"its schema is not {SCHEMA}")
+        memory: GateMemory = typed(GateMemory, raw | {"path": path})
     except FileNotFoundError:
         return GateMemory(path, boot)
     except (OSError, *DAMAGED) as error:
@@ -159,11 +161,4 @@ def recall(path: Path, root: Path) -> GateMemory:
         raise BusbarError(what, where=str(path), hint="remove it") from error
     if memory.boot != boot:
         memory.look, memory.silent, memory.downs, memory.boot = None, {}, {}, boot
-    return memory
-
-
-def _parsed(path: Path, raw: dict[str, Any]) -> GateMemory:
-    if raw.pop("schema") != SCHEMA:
-        raise ValueError(f"its schema is not {SCHEMA}")
-    memory: GateMemory = typed(GateMemory, raw | {"path": path})
     return memory

@@ -219,11 +219,6 @@ class GateSite:
                 yield key, f"{min(other)!a} is missing in the document"
         if not self.partitions:
             yield "partitions", "is empty"
-        for name, node in self.nodes.items():
-            for pair, band in node.copies.items():
-                ends = [end for end in (band.low, band.high, band.limit) if end is not None]
-                if ends != sorted(ends):
-                    yield f"nodes.{name}.copies.{pair}", "low, high and limit do not ascend"
 
     @property
     def document(self) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AliasChoices, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from busbar.boundary import read_text
-from busbar.document import load, parse_document
+from busbar.document import agreed, load, parse_document
 from busbar.engine.check_document import CheckDocument
 from busbar.engine.collect import read
 from busbar.engine.identify import named_operation
@@ -105,9 +105,7 @@ def _record(text: str) -> HistoryRecord:
         provenance=_facts(json.dumps(line.provenance)) if line.provenance else _NO_FACTS,
         **{name: getattr(line, name) for name in _OF_RECORD},
     )
-    for key, what in record.contradictions():
-        raise ValueError(f"{key}: {what}")
-    return record
+    return agreed(record)
 
 
 _seconds = lru_cache(4096)(past)

@@ -143,12 +143,6 @@ UNSIGNED: dict[str, Callable[[Path], object]] = {
     "results of another site": lambda d: change(
         d, "runs/0005-check/check/results.json", '"site": "fleet"', '"site": "other"'
     ),
-    "a gate of two minds": lambda d: change(
-        d,
-        "runs/0002-gate/gate/0.json",
-        '"drain": false',
-        '"drain": true',
-    ),
 }
 """What contradicts itself when Busbar writes the record anew."""
 WITHOUT = (

@@ -115,8 +115,6 @@ class NodesDocument:
                 yield f"{key}.state", f"is {one.state}, but by its evidence it is {state}"
             if {each.source for each in one.evidence} - one.looks.keys():
                 yield f"{key}.looks", "lacks a source of the evidence"
-            if one.state == "healthy" and one.next not in ("", "resume"):
-                yield f"{key}.next", f"is {one.next}, but the node is healthy"
             times = [one.since, *one.looks.values(), *(each.time for each in one.taken)]
             for time in (*times, *(each.time for each in one.evidence)):
                 past(time or FIRST_S, key)

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,13 +15,12 @@ from busbar.units import outside
 from busbar.verdict import Verdict
 
 _MOST = dict.fromkeys(("rounds", "steps", "launch_s", "measured_s", "median_gb_per_s"), 1e7)
-_FITTING: Mapping[Verdict, tuple[Verdict, ...]] = {
-    Verdict.PASS: (Verdict.PASS, Verdict.UNJUDGED, Verdict.UNKNOWN),
-    Verdict.UNKNOWN: (Verdict.UNKNOWN, Verdict.FAILED, Verdict.NOT_RUN),
-    Verdict.DEGRADED: (Verdict.DEGRADED,),
-    Verdict.FAILED: (Verdict.FAILED, Verdict.NOT_RUN),
+_NOTHING = (Verdict.FAILED, Verdict.NOT_RUN)
+_ALSO = {
+    *((verdict, Verdict.PASS) for verdict in (Verdict.UNJUDGED, Verdict.UNKNOWN)),
+    *((verdict, Verdict.UNKNOWN) for verdict in _NOTHING),
 }
-"""By what the lists mean: the verdicts that agree with it."""
+"""Verdicts that differ from what the lists alone mean."""
 
 
 @dataclass(frozen=True)
@@ -89,22 +87,18 @@ class SweepRun:
         known = {*self.nodes}
         if len(known) < len(self.nodes) or "" in known:
             yield "nodes", "has a node twice, or one without a name"
-        named = {
-            "accused": {node for one in self.accused for node in one.nodes},
-            "suspects": {node for pair in self.suspects for node in (pair.a, pair.b)},
-            "gone": {each.node for each in self.gone},
-            "unsteady": {*self.unsteady},
-        }
-        for name, nodes in named.items():
-            if other := nodes - known:
-                yield name, f"{min(other)!a} is not among the nodes of the sweep"
+        named = {*self.unsteady, *(each.node for each in self.gone)}
+        named |= {node for one in self.accused for node in one.nodes}
+        named |= {node for pair in self.suspects for node in (pair.a, pair.b)}
+        if other := named - known:
+            yield "nodes", f"lacks {min(other)!a}, of which something is said"
         yield from outside(self, _MOST)
         listed = self.unmeasured or self.suspects or self.unsteady or self.stopped
         means = Verdict.UNKNOWN if listed else Verdict.PASS
         means = Verdict.DEGRADED if self.accused else means
         means = Verdict.FAILED if self.wrong_data or self.gone else means
-        nothing = not self.median_gb_per_s and self.verdict in _FITTING[Verdict.FAILED]
-        if self.verdict not in _FITTING[means] and not nothing:
+        nothing = not self.median_gb_per_s and self.verdict in _NOTHING
+        if self.verdict is not means and (self.verdict, means) not in _ALSO and not nothing:
             yield "verdict", f"is {self.verdict}, but the lists mean {means}"
 
 
