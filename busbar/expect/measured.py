@@ -32,7 +32,7 @@ _CORES = 2
 # limit, the slowest one the band.
 _FLAG_LEAST, _FLAG_TYPICAL, _FLAG_MOST = 0.5, 2.0, 12.0
 
-_SOURCE = "a plain copy between the same two processes, measured in the same run"
+COPY = "a plain copy between the same two processes, measured in the same run"
 
 
 def beside_plain_copies(
@@ -63,7 +63,7 @@ def beside_plain_copies(
             high=most * _FLAG_MOST,
             unit="us",
             path=("a flag from core to core",),
-            sources=(_SOURCE,),
+            sources=(COPY,),
             proof="run",
         )
     if not latency and "memcpy" in copies:
@@ -78,7 +78,7 @@ def beside_plain_copies(
             typical=reach * typical,
             high=max(best, reach),
             path=("memory copy by the receiving core",),
-            sources=(_SOURCE,),
+            sources=(COPY,),
             proof="run",
         )
     raise NoExpectation(

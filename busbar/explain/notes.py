@@ -9,6 +9,7 @@ from busbar.engine.expectation import kernel_limit
 from busbar.engine.job_output import MOST_VALUES
 from busbar.engine.reading import Note
 from busbar.engine.runs import MOST_RUNS
+from busbar.expect.measured import COPY
 from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, lines_of
@@ -39,6 +40,14 @@ def notes(
                 Note("setting-harmless", *told) if passed else Note("setting-not-judged", *told)
             )
     return made
+
+
+@note("band-of-copy")
+def _band_of_copy(context: Context) -> Iterator[Note]:
+    bands = [each.expectation for each in context.judged if each.expectation]
+    if any(COPY in band.sources for band in bands):
+        summary = "limit and band are from memory copies between the same processes in this run"
+        yield Note("band-of-copy", summary)
 
 
 @note("ucx-api-mismatch")

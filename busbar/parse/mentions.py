@@ -55,6 +55,7 @@ def is_other_text(line: str) -> bool:
         _RE["other-text"].match(line)
         or (template and _RE["placeholder"].search(line))
         or "(..., " in line  # a document leaves arguments out
+        or _RE["names-others"].search(line)  # anybody can name a process so
     )
 
 

@@ -10,7 +10,7 @@ from busbar.errors import BusbarError
 from busbar.explain import Source, explain
 from busbar.explain.page import examples
 from busbar.verdict import Verdict
-from tests.cases import some
+from tests.cases import cases, some
 from tests.files import read_table
 
 from .outputs import BANNER, HOST_BANNER, ids, run, verdict
@@ -113,6 +113,16 @@ def test_a_program_that_failed_before_the_benchmark() -> None:
         assert (open_.verdict, open_.causes) == (Verdict.UNJUDGED, ())
         (note,) = [each for each in open_.notes if each.id == "other-program"]
         assert "no active messages transport" in note.evidence[0].text
+
+
+@cases(
+    "name", ["CUDA error: out of memory", "/x/corrupted_payload_fails", "MPI_ABORT was invoked"]
+)
+def test_the_name_of_a_process_is_no_message(name: str) -> None:
+    """The recorder of a check writes down what other users ran."""
+    busy = f'{{"event": "busy", "host": "n1", "processes": [{{"pid": 7, "command": "{name}"}}]}}\n'
+    found = run(f"$ mpirun -np 2 osu_bw D D\n{BANNER}{ROWS}{busy}", site="h200x4")
+    assert not {"other-program", "rank-died"} & {each.id for each in (*found.notes, *found.causes)}
 
 
 def test_the_order_of_two_files_is_not_known() -> None:
