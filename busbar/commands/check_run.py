@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 
 from busbar import site as sites
 from busbar.boundary import refuse_foreign_to_root, refuse_unsafe, replace_file
+from busbar.check import surroundings
 from busbar.check.default_site import default_site
 from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
@@ -19,13 +20,6 @@ from busbar.check.processes import Interrupted, Interruption
 from busbar.check.reframe import ReFrame
 from busbar.check.run import RunPlan, Step, job_count, load, run
 from busbar.check.selection import refuse_nothing, refuse_unknown, selected, to_run
-from busbar.check.surroundings import (
-    close_history_lock,
-    ignored_variables,
-    own,
-    refuse_without_shared_memory,
-    refuse_without_space,
-)
 from busbar.check.target import Target, target_of, untested
 from busbar.commands.check_end import RunState, conclude
 from busbar.commands.declare import output_of, show, tell, wish_of
@@ -43,7 +37,7 @@ from busbar.words import counted
 
 def started(args: argparse.Namespace, reframe: ReFrame) -> int:
     """List the checks or run them; return the exit status."""
-    if variables := ignored_variables():
+    if variables := surroundings.ignored_variables():
         tell(f"ignoring {', '.join(variables)}: only the options of busbar check count")
     if args.list:
         with TemporaryDirectory(prefix="busbar-list-") as directory:
@@ -51,9 +45,9 @@ def started(args: argparse.Namespace, reframe: ReFrame) -> int:
             return _list(args, Path(directory), reframe)
     _choice(args)  # refuse names before anything is created
     refuse_foreign_to_root(history_directory(), "BUSBAR_HISTORY")
-    close_history_lock(history_directory())
-    with output_of(args) as output, own(output):
-        refuse_without_space(output)
+    surroundings.close_history_lock(history_directory())
+    with output_of(args) as output, surroundings.own(output):
+        surroundings.refuse_without_space(output)
         return _run(args, output, reframe)
 
 
@@ -111,7 +105,7 @@ def _accepted(
     state.target = _target(args, site)
     plan, environments = _plan(args, output, site_file, site, state.target)
     state.lane = plan.lane
-    refuse_without_shared_memory(plan.site)
+    surroundings.refuse_without_shared_memory(plan.site)
     try:
         matches = load(plan, reframe)
     except BusbarError:

@@ -13,17 +13,10 @@ from busbar.commands.declare import command, show
 from busbar.document import to_json
 from busbar.errors import BusbarError
 from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
+from busbar.expect import show as shown
 from busbar.expect.collective import PROTOCOLS, harnesses
 from busbar.expect.lint_nodes import uplink_violations
 from busbar.expect.point import BUFFERS
-from busbar.expect.show import (
-    Answer,
-    ExpectDocument,
-    MatrixDocument,
-    PairAnswer,
-    print_matrix,
-    single,
-)
 from busbar.expect.split import split
 from busbar.parse.tables import beside, refused
 from busbar.site.load import find, link_classes, read
@@ -82,8 +75,8 @@ def _expect(args: argparse.Namespace) -> int:
     if args.split_mask is not None:
         question = split(site, question, args.split_mask)
     answer = _ask(site, question)
-    document = ExpectDocument(site=site.name, bench=args.bench, answer=answer)
-    show(args, document, single(site, args.bench, answer), indent=2)
+    document = shown.ExpectDocument(site=site.name, bench=args.bench, answer=answer)
+    show(args, document, shown.single(site, args.bench, answer), indent=2)
     return 0
 
 
@@ -121,22 +114,24 @@ def _matrix(args: argparse.Namespace, site: Site, question: Question) -> int:
         expect(site, replace(question, src=0, dst=min(1, count - 1)))
     counts = max((each.counts for each in answers.values()), key=lambda fit: fit.readings)
     if args.json:
-        rows = tuple(PairAnswer(*ends, answer) for ends, answer in answers.items())
-        document = MatrixDocument(site=site.name, bench=args.bench, counts=counts, pairs=rows)
+        rows = tuple(shown.PairAnswer(*ends, answer) for ends, answer in answers.items())
+        document = shown.MatrixDocument(
+            site=site.name, bench=args.bench, counts=counts, pairs=rows
+        )
         stdout().document(to_json(document), indent=2)
     else:
-        print_matrix(site, args.bench, answers, stdout())
+        shown.print_matrix(site, args.bench, answers, stdout())
         stdout().line(counts.line)
     return 0
 
 
-def _ask(site: Site, question: Question) -> Answer:
+def _ask(site: Site, question: Question) -> shown.Answer:
     try:
-        return Answer.of(expect(site, question))
+        return shown.Answer.of(expect(site, question))
     except NoExpectation as error:
         if error.limit is None:
             raise
-        return Answer.of(error)
+        return shown.Answer.of(error)
 
 
 def _environment(assignments: list[str] | None) -> dict[str, str] | None:

@@ -23,19 +23,6 @@ from busbar.errors import BusbarError, file_error
 from busbar.gate import site as compiled
 from busbar.gate.command import OPTIONS, run_gate
 from busbar.gate.copies import NBYTES
-from busbar.gate.site import (
-    UNKNOWN_XID,
-    CommandRule,
-    CopyBand,
-    GateSite,
-    MountRule,
-    NodeGpus,
-    NodeKind,
-    NodePort,
-    Rule,
-    Rules,
-    Xid,
-)
 from busbar.gate.slurm import SlurmContext, from_environment
 from busbar.site.gate import Gate
 from busbar.site.load import find, link_classes, load, names
@@ -79,17 +66,17 @@ def _compile(args: argparse.Namespace) -> int:
     return 0
 
 
-def _catalog() -> Mapping[int, Xid]:
+def _catalog() -> Mapping[int, compiled.Xid]:
     from busbar.explain.xid import catalog  # noqa: PLC0415 - few nodes log an error
 
     return catalog()
 
 
-def _xid(code: int) -> Xid:
-    return _catalog().get(code, UNKNOWN_XID)
+def _xid(code: int) -> compiled.Xid:
+    return _catalog().get(code, compiled.UNKNOWN_XID)
 
 
-def _load(args: argparse.Namespace, slurm: SlurmContext) -> GateSite | None:
+def _load(args: argparse.Namespace, slurm: SlurmContext) -> compiled.GateSite | None:
     name = args.site
     if name is None and slurm.cluster in names():
         name = slurm.cluster
@@ -100,14 +87,14 @@ def _load(args: argparse.Namespace, slurm: SlurmContext) -> GateSite | None:
     return _trusted(name, copies=not args.passive)
 
 
-def _trusted(name: str, *, copies: bool = True) -> GateSite:
+def _trusted(name: str, *, copies: bool = True) -> compiled.GateSite:
     return compiled.refuse_foreign_commands(compile_site(load(name), copies=copies), find(name))
 
 
-def compile_site(site: Site, *, copies: bool = True) -> GateSite:
+def compile_site(site: Site, *, copies: bool = True) -> compiled.GateSite:
     """Return the facts of a site that the gate needs; ``copies``: also the bands of copies."""
     kinds = {partition.node_type: partition.name for partition in site.partitions}
-    return GateSite(
+    return compiled.GateSite(
         name=site.name,
         rules=_rules(site.gate or Gate()),
         partitions={partition.name: partition.node_type for partition in site.partitions},
@@ -124,30 +111,32 @@ def _hosts(site: Site) -> Mapping[str, str]:
     return partition_by_node(site)
 
 
-def _rules(gate: Gate) -> Rules:
-    return Rules(
-        checks={name: Rule(**dict(rule)) for name, rule in gate.checks.items()},
-        mounts=tuple(MountRule(**dict(mount)) for mount in gate.mounts),
-        commands=tuple(CommandRule(**dict(command)) for command in gate.commands),
+def _rules(gate: Gate) -> compiled.Rules:
+    return compiled.Rules(
+        checks={name: compiled.Rule(**dict(rule)) for name, rule in gate.checks.items()},
+        mounts=tuple(compiled.MountRule(**dict(mount)) for mount in gate.mounts),
+        commands=tuple(compiled.CommandRule(**dict(command)) for command in gate.commands),
         driver=gate.driver,
         xid_hours=gate.xid_hours,
     )
 
 
-def _node(site: Site, partition: str, copies: bool) -> NodeKind:
+def _node(site: Site, partition: str, copies: bool) -> compiled.NodeKind:
     node, classes = site.node_type(partition), link_classes(site)
     rates = {name: link.raw_gb_per_s * _BITS for name, link in classes.items()}
-    return NodeKind(
+    return compiled.NodeKind(
         cores=node.cores,
         gpus=_gpus(node.gpus) if node.gpus else None,
-        ports=tuple(NodePort(n.name, n.count, rates.get(n.link_class)) for n in node.nics),
+        ports=tuple(
+            compiled.NodePort(n.name, n.count, rates.get(n.link_class)) for n in node.nics
+        ),
         copies=dict(_copies(site, node, partition)) if copies else {},
     )
 
 
-def _gpus(gpus: Gpus) -> NodeGpus:
+def _gpus(gpus: Gpus) -> compiled.NodeGpus:
     divided = gpus.partitioning.compute_count if gpus.partitioning else 1
-    return NodeGpus(
+    return compiled.NodeGpus(
         vendor=gpus.vendor,
         model=gpus.model,
         count=gpus.count,
@@ -168,20 +157,20 @@ def links_of(gpus: Gpus) -> tuple[int, ...]:
     return tuple(counts) if any(counts) else ()
 
 
-def _copies(site: Site, node: NodeType, partition: str) -> Iterator[tuple[str, CopyBand]]:
+def _copies(site: Site, node: NodeType, partition: str) -> Iterator[tuple[str, compiled.CopyBand]]:
     from busbar.expect import NoExpectation, Question  # noqa: PLC0415 - --passive needs none
     from busbar.expect.floors import host_copy  # noqa: PLC0415
     from busbar.expect.point import point_to_point  # noqa: PLC0415
 
-    def band(question: Question) -> CopyBand:
+    def band(question: Question) -> compiled.CopyBand:
         expect = point_to_point if question.buffers == "D D" else host_copy
         try:
             known = expect(site, question)
         except NoExpectation as missing:
-            return CopyBand(limit=missing.limit, note=missing.what)
+            return compiled.CopyBand(limit=missing.limit, note=missing.what)
         except BusbarError as error:
-            return CopyBand(note=str(error), wrong=True)
-        return CopyBand(known.low, known.high, known.limit, known.floor)
+            return compiled.CopyBand(note=str(error), wrong=True)
+        return compiled.CopyBand(known.low, known.high, known.limit, known.floor)
 
     gpus = _gpus(node.gpus) if node.gpus else None
     count = gpus.count if gpus and gpus.accelerators == gpus.count else 0

@@ -20,18 +20,7 @@ from busbar.check.names import short_name
 from busbar.check.places import ring
 from busbar.check.processes import Interruption
 from busbar.check.surroundings import own, refuse_without_space
-from busbar.cluster.nightly.night import (
-    STAGES,
-    Night,
-    NightlyDocument,
-    NightStage,
-    StageName,
-    begin,
-    finished,
-    last,
-    rotate,
-    summary,
-)
+from busbar.cluster.nightly import night as nights
 from busbar.cluster.nightly.run import Runner
 from busbar.cluster.nightly.stages import GRACE_S, NightJob, sample_of
 from busbar.commands.declare import choice_of, output_of, show, tell, wish_of
@@ -93,7 +82,7 @@ def _plan(args: argparse.Namespace) -> int:
     grant = granted(site, wish, one=True, needed=False)
     partition, state = grant.partition, _begun(args, site, grant, now)
     nodes = grant.usable or expand(partition.nodelist or f"node[1-{partition.nodes}]", "nodelist")
-    job = NightJob(Night(args.output), place, grant, wish, choice_of(args))
+    job = NightJob(nights.Night(args.output), place, grant, wish, choice_of(args))
     for name in state.names:
         tested = sample_of(nodes, args.sample, now.date()) if name == "sample" else nodes
         state = state.with_stage(_planned(name, job, tested))
@@ -103,18 +92,18 @@ def _plan(args: argparse.Namespace) -> int:
     return 0
 
 
-def _planned(name: StageName, job: NightJob, nodes: Sequence[str]) -> NightStage:
+def _planned(name: nights.StageName, job: NightJob, nodes: Sequence[str]) -> nights.NightStage:
     """Return a stage that did not run; its message says what it would do on these nodes."""
     pairs = counted(len(nodes) // 2, "pair")
     tag = "nightly" if name == "sample" else "gate"
     text, seconds = _DOES[name] if name in _DOES else _checks(job, nodes, tag)
     text = text.format(nodes=fold(nodes), pairs=pairs)
     output = job.night.directory
-    earlier = finished(output)[-1:] if output.is_dir() else []
+    earlier = nights.finished(output)[-1:] if output.is_dir() else []
     before = next((stage for _, state in earlier if (stage := state.stage(name))), None)
     took = f"{before.seconds:.0f} s in the last night" if before else f"roughly {seconds} s"
     message = f"{text}; {took}"
-    return NightStage(name, Verdict.NOT_RUN, message, finished=False, nodes=tuple(nodes))
+    return nights.NightStage(name, Verdict.NOT_RUN, message, finished=False, nodes=tuple(nodes))
 
 
 def _checks(job: NightJob, nodes: Sequence[str], tag: str) -> tuple[str, int]:
@@ -136,9 +125,11 @@ def _checks(job: NightJob, nodes: Sequence[str], tag: str) -> tuple[str, int]:
     return f"{counted(jobs, 'job')}: {where}: {names}", _CHECK_S * (ways[1] + 2 * ways[2])
 
 
-def _begun(args: argparse.Namespace, site: Site, grant: Grant, now: datetime) -> NightlyDocument:
+def _begun(
+    args: argparse.Namespace, site: Site, grant: Grant, now: datetime
+) -> nights.NightlyDocument:
     """Return a night of which no stage has run."""
-    return NightlyDocument(
+    return nights.NightlyDocument(
         site=site.name,
         partition=grant.partition.name,
         begun=now.isoformat(timespec="seconds"),
@@ -158,13 +149,13 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
     now = datetime.now(UTC)
     state = _begun(args, site, grant, now)
     if args.resume:
-        state = _resumed(last(output), state)
+        state = _resumed(nights.last(output), state)
     interruption: Interruption = args.interruption
     interruption.grace = GRACE_S
     deadline = None if args.max_hours is None else begun + args.max_hours * _HOUR_S
     # A Slurm step may start in a different directory.
     where = str(Path(name).absolute()) if "/" in name else name
-    night = last(output) if args.resume else begin(output, now)
+    night = nights.last(output) if args.resume else nights.begin(output, now)
     tell(f"night {night.directory}: {len(grant.usable)} nodes")
     job = NightJob(night, where, grant, wish, choice, args.limit, site.nodes, deadline)
     with interruption.held():
@@ -174,12 +165,12 @@ def _night(args: argparse.Namespace, output: Path, begun: float) -> int:
         return _conclude(args, night, state, interruption)
 
 
-def _names(stages: Sequence[str], sample: int) -> tuple[StageName, ...]:
+def _names(stages: Sequence[str], sample: int) -> tuple[nights.StageName, ...]:
     wanted = {*stages, *(["sample"] if "check" in stages and sample else [])}
-    return tuple(name for name in STAGES if name in wanted)
+    return tuple(name for name in nights.STAGES if name in wanted)
 
 
-def _resumed(night: Night, state: NightlyDocument) -> NightlyDocument:
+def _resumed(night: nights.Night, state: nights.NightlyDocument) -> nights.NightlyDocument:
     """Return the state of the night to continue, which must have the same site and partition."""
     earlier = night.load()
     if datetime.now(UTC) - datetime.fromisoformat(earlier.begun).astimezone(UTC) > _MOST_AGE:
@@ -195,9 +186,12 @@ def _resumed(night: Night, state: NightlyDocument) -> NightlyDocument:
 
 
 def _conclude(
-    args: argparse.Namespace, night: Night, state: NightlyDocument, interruption: Interruption
+    args: argparse.Namespace,
+    night: nights.Night,
+    state: nights.NightlyDocument,
+    interruption: Interruption,
 ) -> int:
-    lines = summary(night, state)
+    lines = nights.summary(night, state)
     text = junit_of_night(night, state)
     files = [(night.path("summary.txt"), "\n".join(lines) + "\n"), (night.path("junit.xml"), text)]
     for path, content in [*files, *([(args.junit, text)] if args.junit else [])]:
@@ -205,7 +199,7 @@ def _conclude(
             replace_file(path, content)
         except OSError as error:  # the verdict must still be printed
             tell(str(of_os(error, "cannot be written", path)))
-    for problem in rotate(args.output.resolve(), args.keep) if args.keep else ():
+    for problem in nights.rotate(args.output.resolve(), args.keep) if args.keep else ():
         tell(problem)
     try:
         if args.json:

@@ -25,19 +25,11 @@ from busbar.arguments import Parser, described, option
 from busbar.boundary import metric_label, refuse_foreign, replace_file
 from busbar.errors import BusbarError, of_os
 from busbar.gate import site as sites
+from busbar.gate import slurm as scheduler
 from busbar.gate.findings import GateDocument, gravest_first
 from busbar.gate.memory import recall
 from busbar.gate.run import GateOptions, run
 from busbar.gate.site import GateSite, Xid
-from busbar.gate.slurm import (
-    COMMANDS_S,
-    HOOKS,
-    SlurmContext,
-    drain_node,
-    from_environment,
-    name_reason,
-    resume_node,
-)
 from busbar.plain import Column, Part, Plain, stderr, stdout
 from busbar.redact import redact
 from busbar.verdict import STYLES, Verdict
@@ -188,7 +180,7 @@ OPTIONS = (
 
 def usage_status() -> int:
     """Return 2, but 0 in a prolog: a wrong option must not drain a node."""
-    hook = os.environ.get("SLURM_SCRIPT_CONTEXT", "").startswith(HOOKS)
+    hook = os.environ.get("SLURM_SCRIPT_CONTEXT", "").startswith(scheduler.HOOKS)
     return 0 if hook else _EXIT_USAGE
 
 
@@ -203,14 +195,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = parser.parse_args(argv)
     except SystemExit as end:
         return usage_status() if end.code else 0
-    slurm = from_environment()
+    slurm = scheduler.from_environment()
     load = partial(sites.read, args.site) if args.site else lambda: None
     return run_gate(args, slurm, load, stdout())
 
 
 def run_gate(
     args: argparse.Namespace,
-    slurm: SlurmContext,
+    slurm: scheduler.SlurmContext,
     load: Callable[[], GateSite | None],
     screen: Plain,
     xid: Callable[[int], Xid] | None = None,
@@ -232,7 +224,7 @@ def run_gate(
     """
     status = 0
     try:
-        commands = (args.drain * (2 if args.memory else 1) + args.recheck) * COMMANDS_S
+        commands = (args.drain * (2 if args.memory else 1) + args.recheck) * scheduler.COMMANDS_S
         result = run(
             GateOptions(
                 slurm=slurm,
@@ -278,7 +270,7 @@ def _report(args: argparse.Namespace, result: GateDocument, screen: Plain) -> No
         show(result, screen)
 
 
-def _act(args: argparse.Namespace, result: GateDocument, slurm: SlurmContext) -> None:
+def _act(args: argparse.Namespace, result: GateDocument, slurm: scheduler.SlurmContext) -> None:
     if args.dry_run:
         return
     if (args.drain or args.recheck) and slurm.in_prolog:
@@ -290,16 +282,16 @@ def _act(args: argparse.Namespace, result: GateDocument, slurm: SlurmContext) ->
     if args.drain and args.memory and not slurm.in_job:
         _explain_refusal(args.memory, slurm)
     if args.drain and result.drain:
-        _complain(drain_node(result, slurm))
+        _complain(scheduler.drain_node(result, slurm))
     if args.recheck:
-        _complain(resume_node(result, slurm))
+        _complain(scheduler.resume_node(result, slurm))
 
 
-def _explain_refusal(path: Path, slurm: SlurmContext) -> None:
+def _explain_refusal(path: Path, slurm: scheduler.SlurmContext) -> None:
     """Tell Slurm why a prolog or epilog has failed, which must not run Slurm's commands itself."""
     memory = recall(path, Path("/"))
     if memory.refused:
-        said, known = name_reason(slurm.node, memory.refused)
+        said, known = scheduler.name_reason(slurm.node, memory.refused)
         _complain(said)
         if known:
             memory.refused = ""

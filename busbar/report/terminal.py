@@ -10,17 +10,8 @@ from pathlib import Path
 from busbar.check.listing import Match, skips
 from busbar.engine.results import Outcome, Result
 from busbar.plain import Column, Part
+from busbar.report import rows as tables
 from busbar.report.headline import Headline
-from busbar.report.rows import (
-    COLUMNS,
-    Namer,
-    ends_of,
-    groups,
-    namer,
-    quality,
-    rows_of_check,
-    rows_of_readings,
-)
 from busbar.terminal import Terminal
 from busbar.units import format_bytes
 from busbar.verdict import STYLES, Verdict, worst
@@ -77,9 +68,9 @@ def print_verdicts(
     ``verbose`` prints one row per size and buffers (of the worst pair), and all reasons. The
     remedy that was ``told`` is not repeated.
     """
-    name = namer(outcomes)
-    rows_of = rows_of_readings if verbose else rows_of_check
-    out.fitted(COLUMNS, [row for each in outcomes for row in rows_of(name(each), each)])
+    name = tables.namer(outcomes)
+    rows_of = tables.rows_of_readings if verbose else tables.rows_of_check
+    out.fitted(tables.COLUMNS, [row for each in outcomes for row in rows_of(name(each), each)])
     _print_pairs(outcomes, name, out)
     _print_reasons(outcomes, name, out, verbose=verbose)
     _print_causes(outcomes, name, out, verbose=verbose, told=told)
@@ -90,17 +81,17 @@ def print_verdicts(
         out.line(text)
 
 
-def _print_pairs(outcomes: Sequence[Outcome], name: Namer, out: Terminal) -> None:
+def _print_pairs(outcomes: Sequence[Outcome], name: tables.Namer, out: Terminal) -> None:
     """Print the bandwidths between all GPUs of the node with the slowest pair, largest size."""
     found = grouped(
         ((-(row.bytes or 0), name(outcome), row.where), row)
         for outcome in outcomes
         for row in outcome.results
-        if row.buffers == "D D" and row.metric == "bandwidth" and ends_of(row)
+        if row.buffers == "D D" and row.metric == "bandwidth" and tables.ends_of(row)
     )
     matrices = {}
     for key, rows in found.items():
-        pairs = {ends: row for row in rows if (ends := ends_of(row))}
+        pairs = {ends: row for row in rows if (ends := tables.ends_of(row))}
         gpus = sorted({gpu for pair in pairs for gpu in pair})
         if _FEWEST_GPUS <= len(gpus) <= _MOST_GPUS:
             matrices[key] = gpus, pairs
@@ -108,7 +99,7 @@ def _print_pairs(outcomes: Sequence[Outcome], name: Namer, out: Terminal) -> Non
         return
     largest = min(size for size, *_ in matrices)
     keys = [key for key in matrices if key[0] == largest]
-    key = min(keys, key=lambda key: min(map(quality, matrices[key][1].values())))
+    key = min(keys, key=lambda key: min(map(tables.quality, matrices[key][1].values())))
     (gpus, pairs), (size, check, where) = matrices[key], key
     place = f" on {where}" if where else ""
     out.line(f"GB/s from GPU (row) to GPU (column), {format_bytes(-size)}, {check}{place}")
@@ -121,7 +112,7 @@ def _cell(row: Result | None) -> Part:
 
 
 def _print_reasons(
-    outcomes: Sequence[Outcome], name: Namer, out: Terminal, *, verbose: bool
+    outcomes: Sequence[Outcome], name: tables.Namer, out: Terminal, *, verbose: bool
 ) -> None:
     """Print each reason once, with the checks that it is the reason of."""
     checks: dict[tuple[Verdict, str], list[str]] = {}
@@ -142,8 +133,8 @@ def _reasons(results: Iterable[Result]) -> Iterator[tuple[Verdict, str]]:
     """Yield verdict and message of each failure; only the worst few pairs of each size."""
     failures = [row for row in results if row.verdict.is_problem]
     without_size = [row for row in failures if row.bytes is None]
-    for rows in [without_size, *groups(row for row in failures if row.bytes is not None)]:
-        rows.sort(key=quality)
+    for rows in [without_size, *tables.groups(row for row in failures if row.bytes is not None)]:
+        rows.sort(key=tables.quality)
         counts = Counter((row.verdict, row.message) for row in rows)
         shown = list(counts.items())[: len(counts) if rows is without_size else _MAX_SHOWN]
         for (verdict, message), count in shown:
@@ -154,7 +145,7 @@ def _reasons(results: Iterable[Result]) -> Iterator[tuple[Verdict, str]]:
 
 
 def _print_causes(
-    outcomes: Sequence[Outcome], name: Namer, out: Terminal, *, verbose: bool, told: str
+    outcomes: Sequence[Outcome], name: tables.Namer, out: Terminal, *, verbose: bool, told: str
 ) -> None:
     """Print each cause once: what it is in which checks, the evidence, the remedy."""
     causes = grouped((c.id, (name(outcome), c)) for outcome in outcomes for c in outcome.causes)
