@@ -27,19 +27,7 @@ Declaration = Callable[[argparse._ActionsContainer], object]
 
 PATHS = ("FILE", "DIR", "PATH")
 """Metavars of arguments that default to type `Path`."""
-_OF_FILES = (
-    ".csv",
-    ".html",
-    ".json",
-    ".log",
-    ".md",
-    ".out",
-    ".pdf",
-    ".png",
-    ".txt",
-    ".xml",
-    ".yaml",
-)
+_OF_FILES = re.compile(r"\.(?:csv|html|json|log|md|out|pdf|png|txt|xml|yaml)")
 
 
 def option(spec: str, text: str, **settings: Any) -> Declaration:
@@ -71,7 +59,7 @@ def option(spec: str, text: str, **settings: Any) -> Declaration:
 
 def _directory(text: str) -> Path:
     path = Path(text)
-    if path.suffix in _OF_FILES and not path.is_dir():
+    if _OF_FILES.fullmatch(path.suffix) and not path.is_dir():
         raise argparse.ArgumentTypeError(f"{text!r} is the name of a file, not of a directory")
     return path
 

@@ -24,6 +24,7 @@ from busbar.gate import site as compiled
 from busbar.gate.command import OPTIONS, run_gate
 from busbar.gate.copies import NBYTES
 from busbar.gate.slurm import SlurmContext, from_environment
+from busbar.parse.tables import beside
 from busbar.site.gate import Gate
 from busbar.site.load import find, link_classes, load, names
 from busbar.site.model import Gpus, NodeType, Site
@@ -183,18 +184,6 @@ def _copies(site: Site, node: NodeType, partition: str) -> Iterator[tuple[str, c
         yield f"{buffers} {src} {dst}", band(question)
 
 
-_MAIN = """\
-# busbar gate compile wrote this file, and the site beside it. Run it with python3 -I.
-import os, sys
-if sys.version_info < (3, 11):
-    sys.exit("busbar-gate: needs Python 3.11 or newer, this is " + sys.version.split()[0])
-from busbar.gate.command import main
-named = any(word.startswith("--site") for word in sys.argv[1:])
-site = [] if named else ["--site", os.path.splitext(os.path.abspath(sys.argv[0]))[0] + ".json"]
-sys.exit(main(site + sys.argv[1:]))
-"""
-
-
 def gate_program() -> bytes:
     """Return a zip file of the modules of the gate, as Python runs it.
 
@@ -206,7 +195,7 @@ def gate_program() -> bytes:
     files = {Path(file) for m in finder.modules.values() if (file := getattr(m, "__file__", ""))}
     data = io.BytesIO()
     with ZipFile(data, "w", ZIP_DEFLATED) as archive, NamedTemporaryFile(suffix=".pyc") as made:
-        archive.writestr("__main__.py", _MAIN)
+        archive.writestr("__main__.py", beside(__file__)["main"])
         for file in sorted(files):
             name = str(file.relative_to(root))
             py_compile.compile(

@@ -7,15 +7,8 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from busbar.errors import BusbarError, require_known
+from busbar.expect import expectation
 from busbar.expect.collective import holds, settings_of
-from busbar.expect.expectation import (
-    Expectation,
-    NoExpectation,
-    coverage,
-    fitted_in,
-    proven,
-    slowdown,
-)
 from busbar.expect.graph import Path
 from busbar.expect.paths import between_nodes, pairs_limit, to_host, within_node
 from busbar.expect.question import Question
@@ -34,7 +27,7 @@ _LATENCY_BYTES = 8
 """Message size of a latency limit if neither the question nor a band gives one."""
 
 
-def point_to_point(site: Site, question: Question) -> Expectation:
+def point_to_point(site: Site, question: Question) -> expectation.Expectation:
     """Limit and band of one benchmark between two GPUs, for one message size.
 
     GB/s for ``osu_bw`` and ``osu_bibw`` (both directions together), us for ``osu_latency``;
@@ -47,7 +40,7 @@ def point_to_point(site: Site, question: Question) -> Expectation:
     return _expect(site, question)
 
 
-def multi_pair(site: Site, question: Question) -> Expectation:
+def multi_pair(site: Site, question: Question) -> expectation.Expectation:
     """Limit and band of ``osu_mbw_mr`` in GB/s: the first half of the ranks sends to the second.
 
     Raises ``NoExpectation`` where no data supports a band, ``BusbarError`` for an odd number of
@@ -65,7 +58,7 @@ def multi_pair(site: Site, question: Question) -> Expectation:
     if pairs > 1 and not (gpus.links and gpus.links.switched):
         node = site.node_type(question.partition)
         limit, path = pairs_limit(node, link_classes(site), pairs)
-        raise NoExpectation(
+        raise expectation.NoExpectation(
             "no data for several pairs that share direct links",
             where=f"site {site.name}, osu_mbw_mr",
             hint="use one pair with --ranks 2",
@@ -76,7 +69,7 @@ def multi_pair(site: Site, question: Question) -> Expectation:
     return _expect(site, replace(question, src=0, dst=pairs, pairs=pairs))
 
 
-def _expect(site: Site, question: Question) -> Expectation:
+def _expect(site: Site, question: Question) -> expectation.Expectation:
     src, dst, nodes = question.src, question.dst, question.nodes
     node = site.node_type(question.partition)
     where = f"site {site.name}, {question.bench}"
@@ -85,7 +78,7 @@ def _expect(site: Site, question: Question) -> Expectation:
     gpus = None if alone else _gpus(site, question.partition)
     require_known("unknown buffers", question.buffers, BUFFERS, where)
     if question.buffers == "H H" and nodes == 1:
-        raise NoExpectation(
+        raise expectation.NoExpectation(
             "host buffers do not use GPU links; compare the reading with a copy measured in the"
             " same run",
             where=where,
@@ -108,7 +101,9 @@ def _expect(site: Site, question: Question) -> Expectation:
     engine = _engine(site, question, link) if nodes == 1 else None
     transport = _Transport(path, link, engine)
     band = transport.band(site, question, where)
-    return transport.expect(question, band, proven(site, gpus, band) if gpus else "none")
+    return transport.expect(
+        question, band, expectation.proven(site, gpus, band) if gpus else "none"
+    )
 
 
 @dataclass(frozen=True)
@@ -129,18 +124,18 @@ class _Transport:
         rate = min(raw, self.engine.cap_gb_per_s) if self.engine else raw
         return nbytes / rate * 1e-3 if question.bench == "osu_latency" else rate * question.times
 
-    def expect(self, question: Question, band: Transfer, proof: Proof) -> Expectation:
+    def expect(self, question: Question, band: Transfer, proof: Proof) -> expectation.Expectation:
         nbytes = question.nbytes or band.bytes[1]
         carried = self.path.gb_per_s * band.share * band.hop_share**self.path.forwarding_gpus
         if self.engine:
             carried = min(carried, self.engine.cap_gb_per_s * self.engine.share)
         latency = question.bench == "osu_latency"
-        slower, why = slowdown(band, question.driver_us if latency else None)
+        slower, why = expectation.slowdown(band, question.driver_us if latency else None)
         time_us = band.latency_us * slower + nbytes / carried * 1e-3
         typical = time_us if latency else question.times * nbytes / time_us * 1e-3
         limit = self.limit(question, nbytes)
-        fitted, readings = fitted_in(self.link, question.bench)
-        return Expectation(
+        fitted, readings = expectation.fitted_in(self.link, question.bench)
+        return expectation.Expectation(
             limit=limit,
             low=typical * band.low,
             typical=typical,
@@ -207,12 +202,12 @@ class _Transport:
             engine = f" by engine {self.engine_name}" if self.engine_name else ""
             reason = f"no data for {question.buffers} buffers over {name}{engine}"
         elif not sized and nbytes is not None:
-            reason = f"the data over {name} {coverage(fitting, nbytes)}"
+            reason = f"the data over {name} {expectation.coverage(fitting, nbytes)}"
         else:
             settings = " or ".join(map(settings_of, sized))
             reason = f"the data over {name} was measured with {settings}"
         latency = question.bench == "osu_latency"
-        raise NoExpectation(
+        raise expectation.NoExpectation(
             reason,
             where=where,
             limit=self.limit(question, nbytes or _LATENCY_BYTES),
@@ -226,7 +221,7 @@ class _Transport:
 def _gpus(site: Site, partition: str | None) -> Gpus:
     node = site.node_type(partition)
     if node.gpus is None:
-        raise NoExpectation(
+        raise expectation.NoExpectation(
             "the site does not describe this machine's links; compare the "
             "reading with a copy measured in the same run",
             where=f"site {site.name}",

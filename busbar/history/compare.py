@@ -17,6 +17,7 @@ from busbar.history.model import HistoryKey, Ratio, iso, ratio_of
 from busbar.history.read import DAY_S
 from busbar.history.statistic import Array
 from busbar.history.store import HistoryStore
+from busbar.parse.tables import beside
 from busbar.units import moment
 from busbar.words import grouped
 
@@ -141,18 +142,9 @@ def _readings(
         if (not site or key.site == site)
         and (not of_key or getattr(key, selection.name) == selection.value)
     }
-    rows = store.connection.execute(
-        "SELECT r.value, r.provenance, r.series FROM reading r"
-        " JOIN source ON source.id = r.source WHERE r.time >= ? AND r.time < ? AND r.value > 0"
-        " AND (? = '' OR source.name LIKE '%' || ? || '%') AND (? < 0 OR source.id IN"
-        " (SELECT source FROM reading GROUP BY source"
-        " HAVING ? IN (min(time) - min(time) % 60, max(time) - max(time) % 60)))"
-        " ORDER BY r.series, r.time",
-        (
-            *(selection.first, selection.last, selection.source, selection.source),
-            *(selection.begun, selection.begun),
-        ),
-    )
+    asked = (selection.first, selection.last, selection.source, selection.source)
+    asked += (selection.begun, selection.begun)
+    rows = store.connection.execute(beside(__file__)["readings"], asked)
     found = grouped(
         (keys[series], value)
         for value, provenance, series in rows

@@ -21,6 +21,7 @@ from busbar.history.drift import drifts_of
 from busbar.history.model import Change, Difference, Event, HistoryKey, NightSeries, ratio_of
 from busbar.history.read import DAY_S
 from busbar.history.statistic import BASELINE, SERIES, UNKNOWN, Array, Noise, common_noise, scan
+from busbar.parse.tables import beside
 from busbar.robust import DEVIATION
 from busbar.words import grouped
 
@@ -130,13 +131,7 @@ def _change(series: NightSeries, step: _Step, end: int) -> Change:
     )
 
 
-_KINDS = {
-    r"^(?:lock_hash|image|image_digest|commit|nodes)$": 0.5,  # other facts say what is in them
-    r"(?i)^link\.|fabric|uc[xc]|[nr]ccl|mpi|ofi|rdma|efa|cxi|driver|firmware|cuda|rocm": 1.0,
-    r"^env\.|^kernel|^lane|^delivery": 0.9,
-    r"^lock\.": 0.7,
-    "": 0.6,
-}
+_KINDS: Mapping[str, float] = beside(__file__)
 _NIGHTS = 60
 """How far before and after the event a fact is followed."""
 _NIGHT_S = 86400

@@ -15,22 +15,14 @@ from shlex import join
 from subprocess import CompletedProcess
 
 from busbar.job.node.collect import documents
+from busbar.parse.tables import beside
 from busbar.program import call
 from busbar.slurm.steps import srun
 
 _PROGRAM = "busbar.job.node.collect"
 _IMPORT = re.compile(r"(?m)^from (?P<module>busbar[.\w]*) import (?P<names>\([^)]*\)|.*)")
 _ROOT = Path(__file__).parents[2]
-_LOADER = """\
-import base64, sys, types, zlib
-def load(name, text):
-    module = sys.modules[name] = types.ModuleType(name)
-    module.__path__ = []
-    parent, _, last = name.rpartition(".")
-    if parent:
-        setattr(sys.modules[parent], last, module)
-    exec(compile(zlib.decompress(base64.b64decode(text)), name, "exec"), module.__dict__)
-"""
+_LOADER = beside(__file__)["loader"]
 _START = 'p=$1; shift; [ -x "$p" ] || p=python3; exec "$p" -I -S - "$@"'
 """This command's Python if the node has it, otherwise the node's."""
 _MORE_S = 25.0

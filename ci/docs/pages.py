@@ -26,7 +26,7 @@ from busbar.expect.topology import domain_nodes
 from busbar.explain.catalog import CAUSES, NOTES
 from busbar.explain.page import page
 from busbar.gate.site import CHECKS
-from busbar.parse.tables import load_yaml
+from busbar.parse.tables import beside, load_yaml
 from busbar.site.family import Family, LinkClasses
 from busbar.site.model import Site
 from busbar.site.stacks import shared
@@ -204,12 +204,7 @@ def _code(*parts: str) -> str:
 
 
 # ---- The page of licences, from the locks and `locks/licenses.list`
-LOCKS = {
-    "Wheels of Busbar": "requirements.lock",
-    "Wheels of development": "locks/dev.txt",
-    "Wheels of images": "locks/[uc]*.txt",
-    "Packages of Spack": "site/_stacks/**/spack.lock",
-}
+LOCKS: dict[str, str] = beside(__file__)
 
 
 def locks(pattern: str) -> list[Path]:

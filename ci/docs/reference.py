@@ -21,17 +21,13 @@ from rich.console import Console
 from rich.text import Text
 
 from busbar import cli
+from busbar.parse.tables import beside
 
 from . import pages
 from .schemas import documents, json_page
 
 # ---- Draw what a command prints of a recorded run, as the pictures of the README
-PICTURES = {
-    "explain.svg": "busbar explain tests/data/h20-roce/all_reduce_2x8_before.log",
-    "expect.svg": "busbar expect --site mi250x",
-    "gpu.svg": "busbar explain --site h200x4 busbar/demo/half-links.log.gz",
-    "sweep.svg": "busbar sweep analyse busbar/demo/sweep-64.jsonl --limit 50",
-}
+PICTURES: dict[str, str] = beside(__file__)
 """File in ``docs/pictures`` -> command, run in the checkout."""
 _WIDTH = 110
 

@@ -114,6 +114,7 @@ def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
 
 
 def _check(args: argparse.Namespace) -> int:
+    """Check locks against manifests, pins and portability."""
     verdicts = {name: check.judge(item) for name, item in chosen(args.names).items()}
     if not args.names:
         verdicts[inputs.OTHERS] = check.judge_others(data.SITES.parent)
@@ -125,6 +126,7 @@ def _check(args: argparse.Namespace) -> int:
 
 
 def _record(args: argparse.Namespace) -> int:
+    """Write what determined a lock that was made just now; without NAME, the other scopes."""
     if not args.names:
         inputs.write_others(data.SITES.parent)
     for item in chosen(args.names).values() if args.names else ():
@@ -133,6 +135,7 @@ def _record(args: argparse.Namespace) -> int:
 
 
 def _manifests(args: argparse.Namespace) -> int:
+    """Write manifests, and print the names."""
     table = stacks.environments(ROOT)
     for name in args.names or sorted(table):
         directory = ROOT / name if name in table else Path(name).absolute()
@@ -145,6 +148,7 @@ def _manifests(args: argparse.Namespace) -> int:
 
 
 def _pins(args: argparse.Namespace) -> int:
+    """Print what is behind or vulnerable, by lane."""
     found: dict[str, set[str]] = {}
     for item in chosen(args.names).values():
         lanes = [path.name for path in item.scopes if path.parent.name == "lanes"]
@@ -156,21 +160,10 @@ def _pins(args: argparse.Namespace) -> int:
 
 
 def _diff(args: argparse.Namespace) -> int:
+    """Print the differences of two locks, by package."""
     lines = differences(load(args.old), load(args.new))
     print(*(lines or ["both locks install the same"]), sep="\n")
     return int(bool(lines))
-
-
-_ACTIONS = {
-    "check": (_check, "check locks against manifests, pins and portability"),
-    "record": (
-        _record,
-        "write what determined a lock that was made just now; without NAME, the other scopes",
-    ),
-    "manifests": (_manifests, "write manifests, and print the names"),
-    "pins": (_pins, "print what is behind or vulnerable, by lane"),
-    "diff": (_diff, "print the differences of two locks, by package"),
-}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -178,8 +171,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     actions = parser.add_subparsers(required=True, metavar="ACTION")
     made = {}
-    for name, (run, about) in _ACTIONS.items():
-        made[name] = one = actions.add_parser(name, help=about)
+    for run in (_check, _record, _manifests, _pins, _diff):
+        name = run.__name__.removeprefix("_")
+        made[name] = one = actions.add_parser(name, help=run.__doc__)
         one.set_defaults(run=run)
         if run is not _diff:
             one.add_argument("names", nargs="*", metavar="NAME", help="environment or site")
