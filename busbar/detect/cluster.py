@@ -16,16 +16,70 @@ from busbar import mpi
 from busbar.data import PYTHON
 from busbar.detect.detected import remark
 from busbar.detect.gather import Outputs, gather
-from busbar.detect.scheduler import site_name
+from busbar.detect.reader import Reader
 from busbar.errors import BusbarError
 from busbar.program import NO_ANSWER
 from busbar.site.delivery import MpiFamily
+from busbar.site.links import Name
 from busbar.slurm.client import Slurm
-from busbar.slurm.nodes import Hardware
+from busbar.slurm.nodes import Hardware, Queue, parse_hardware, parse_sinfo
 from busbar.slurm.steps import mpi_types, on_a_node
 from busbar.terminal import stdout
 from busbar.words import grouped
 
+# ---- Detect the scheduler of a machine, its queue, its nodes and its launcher
+_IS_NAME: TypeAdapter[str] = TypeAdapter(Name)
+
+
+@dataclass(frozen=True)
+class DetectedScheduler:
+    """The scheduler in ReFrame's words; ``local`` if no tool of Slurm answers."""
+
+    scheduler: str = "local"
+    launcher: str = "mpirun"
+    partition: str = "node"
+    queue: str = ""
+    """The scheduler's name of the queue; empty if it has none."""
+    nodes: int = 1
+    cpus: int | None = None
+    """Logical CPUs of this node."""
+
+    @property
+    def access(self) -> tuple[str, ...]:
+        """The option that submits to the queue."""
+        return (f"--partition={self.queue}",) if self.queue else ()
+
+
+def scheduler(reader: Reader) -> DetectedScheduler:
+    """Return Slurm if its tools answered."""
+    nodes = reader.read("scontrol", parse_hardware)
+    sinfo = reader.read("sinfo", parse_sinfo)
+    if nodes or sinfo or "scontrol" in reader.outputs.text:
+        return _slurm(nodes or (), sinfo or ())
+    return DetectedScheduler()
+
+
+def _slurm(nodes: tuple[Hardware, ...], queues: tuple[Queue, ...]) -> DetectedScheduler:
+    own = nodes[0].partitions[0] if nodes and nodes[0].partitions else ""
+    chosen = next(
+        (queue for queue in queues if queue.name == own or (not own and queue.default)),
+        queues[0] if queues and not own else None,
+    )
+    queue = own or (chosen.name if chosen else "")
+    count = max(1, chosen.nodes) if chosen else 1
+    cpus = nodes[0].cpus if nodes else None
+    return DetectedScheduler("slurm", "srun", site_name(queue), queue, count, cpus)
+
+
+def site_name(queue: str) -> str:
+    """Return the scheduler's name of the queue if it is valid in a site, else ``node``."""
+    try:
+        return _IS_NAME.validate_python(queue.lower())
+    except ValidationError:  # Slurm permits characters that a name in site.yaml may not have
+        return "node"
+
+
+# ---- The cluster
 _JOB_S = 90
 """For a job on an idle node, also if the node has to load Python over a busy network."""
 _START_S = 20

@@ -9,14 +9,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from busbar.detect import amd, nvidia
-from busbar.detect.cluster import Cluster, Group, cluster_of
+from busbar.detect.cluster import Cluster, DetectedScheduler, Group, cluster_of, scheduler
 from busbar.detect.compare import differences
 from busbar.detect.detected import NAME, Detected, DetectedGpus, remark
 from busbar.detect.gather import Outputs, Software, gather
 from busbar.detect.nics import FABRICS, nics
 from busbar.detect.pcie import pcie
 from busbar.detect.reader import VENDOR_TOOLS, Reader, recorded
-from busbar.detect.scheduler import DetectedScheduler, scheduler
 from busbar.errors import BusbarError
 from busbar.parse.cpulist import cpu_list
 from busbar.parse.machine import amd_smi, amd_text, hwloc, nvidia_smi, rocm_smi

@@ -18,7 +18,7 @@ from typing import cast
 import numpy as np
 import pytest
 
-from busbar.commands import history_show
+from busbar.commands import history
 from busbar.history.events import Changes, changes_of, differences, find_events
 from busbar.history.model import Change, Difference, HistoryKey, NightSeries, Ratio, ratio_of
 from busbar.history.statistic import Array, Noise, common_noise, scan
@@ -267,7 +267,7 @@ def test_better_and_worse_at_once_are_counted_apart(capsys: pytest.CaptureFixtur
     second[150:] *= 1.1
     worse, better = series(first), series(second)
     better = replace(better, key=replace(better.key, node="n2"))
-    history_show.changes(Changes.of(find_events([worse, better], {}), [worse, better]))
+    history.changes(Changes.of(find_events([worse, better], {}), [worse, better]))
     assert "1 series worse, 1 series better: all 2 series" in capsys.readouterr().out
 
 

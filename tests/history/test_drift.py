@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from busbar.commands import history_show
+from busbar.commands import history
 from busbar.document import to_json
 from busbar.history.drift import drifts_of
 from busbar.history.events import Changes, changes_of, find_events
@@ -135,7 +135,7 @@ def test_a_drift_is_an_event_of_its_own(capsys: pytest.CaptureFixture[str]) -> N
     assert event.worse
     assert event.shared == ("node n03",)
     assert not event.differences
-    history_show.changes(Changes.of([event], nodes))
+    history.changes(Changes.of([event], nodes))
     said = capsys.readouterr().out
     assert "1 series worse: node n03" in said
     assert "% a week since 2026-09-2" in said
