@@ -142,8 +142,8 @@ def _readings(
         if (not site or key.site == site)
         and (not of_key or getattr(key, selection.name) == selection.value)
     }
-    asked = (selection.first, selection.last, selection.source, selection.source)
-    asked += (selection.begun, selection.begun)
+    asked: list[object] = [selection.first, selection.last, selection.source, selection.source]
+    asked += [selection.begun, selection.begun]
     rows = store.connection.execute(beside(__file__)["readings"], asked)
     found = grouped(
         (keys[series], value)

@@ -25,21 +25,10 @@ MpiFamily = Literal["openmpi", "mpich", "cray-mpich"]
 DeliveryKind = Literal["wheels", "spack", "image", "modules", "prefix"]
 Lane = Literal["ucx-1.14", "ucx-current", "cray-mpich", "openmpi", "mpich"]
 """A lane of the wheels and manifests, or the MPI of modules or of a prefix."""
-DeliveryFeature = Literal[
-    "osu",
-    "xccl",
-    "collectives",
-    "ucx",
-    "libfabric",
-    "ofi-tests",
-    "torch",
-    "gpu_aware",
-    "memory",
-    "efa",
-    "cxi",
-    "ib",
-    "roce",
-]
+_ProgramFeature = Literal["osu", "xccl", "collectives", "ucx", "libfabric", "ofi-tests", "torch"]
+_OwnFeature = Literal["gpu_aware", "memory"]
+_FabricFeature = Literal["efa", "cxi", "ib", "roce"]
+DeliveryFeature = Literal[_ProgramFeature, _OwnFeature, _FabricFeature]
 
 
 class Delivery(Record):

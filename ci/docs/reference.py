@@ -53,16 +53,11 @@ def picture(command: str) -> str:
 
 
 # ---- All pages
+_PAGES = ("causes", "checks", "cli", "environment", "gate", "licenses", "sites")
 PAGES: dict[str, Callable[[], Iterable[str]]] = {
-    "causes.md": pages.causes_page,
-    "checks.md": pages.checks_page,
-    "cli.md": pages.cli_page,
-    "environment.md": pages.environment_page,
-    "gate.md": pages.gate_page,
+    **{f"{name}.md": getattr(pages, f"{name}_page") for name in _PAGES},
     "json.md": json_page,
-    "licenses.md": pages.licenses_page,
     "site-yaml.md": pages.keys_page,
-    "sites.md": pages.sites_page,
 }
 _HEAD = "<!-- `make docs` writes this page; do not edit it. -->"
 _INTROS = Path(__file__).with_name("intro")
