@@ -23,9 +23,9 @@ from busbar.gate.memory import recall
 from busbar.gate.run import judge_commands
 from busbar.gate.site import CommandRule
 from busbar.verdict import Verdict
-from tests.every_field import filled
 from tests.files import written
 from tests.gate.node import SITE
+from tests.results import complete
 from tests.said import Command, ran
 
 pytestmark = [
@@ -124,7 +124,7 @@ def test_root_writes_no_report_into_a_directory_of_another_user(
     theirs: Path, tmp_path: Path, busbar: Command
 ) -> None:
     """Its owner can replace it by a link between a look and a write."""
-    document = filled(CheckDocument, "x") | {"time": "2026-01-13"}
+    document = complete(CheckDocument, "x")
     results = written(tmp_path / "results.json", json.dumps(document))
     for words in (("--output", theirs / "new"), ("--prometheus", theirs / "busbar.prom")):
         busbar.refuses(f"nobody owns {theirs}", "report", results, *words)

@@ -110,6 +110,8 @@ class CheckDocument:
         past(self.time)
         for at, row in enumerate(self.results):
             yield from ((f"results.{at}.{key}", what) for key, what in row.contradictions())
+            if row.series and row.series.check != row.check.partition(" ")[0]:
+                yield f"results.{at}.series", f"is of check {row.series.check!a}"
         for at in repeated(row.reading or at for at, row in enumerate(self.results)):
             yield f"results.{at}", "is the same reading as an earlier result"
         yield from self._of_checks()

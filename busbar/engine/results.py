@@ -141,9 +141,9 @@ class Result:
         if not fits and not failed:
             yield "verdict", f"is {self.verdict}, but {sentence(self)} is {judged}"
         if self.series:
-            own = (self.check.partition(" ")[0], _KINDS[self.metric], self.bytes)
-            if own != (self.series.check, self.series.kind, self.series.bytes):
-                yield "series", f"has check, kind or bytes of another reading than {own}"
+            own = (_KINDS[self.metric], self.bytes)
+            if own != (self.series.kind, self.series.bytes):
+                yield "series", f"has kind or bytes of another reading than {own}"
 
     def _judged(self, value: float) -> Verdict:
         """Judge the reading again, by the band and the limit of its row."""

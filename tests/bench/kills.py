@@ -175,10 +175,10 @@ class Import(Work):
         line = '{"time": %d, "site": "a", "metric": "m%d", "unit": "GB/s", "value": 1.5}\n'
         lines = (line % (1.7e9 + n // 50 * 86400, n % 50) for n in range(READINGS))
         (self.directory / "lines").write_text("".join(lines))
-        row = {"check": "c", "verdict": "pass", "metric": "bandwidth", "gb_per_s": 1.0}
+        row = {"check": "c", "verdict": "unjudged", "metric": "bandwidth", "gb_per_s": 1.0}
         results = [row | {"bytes": 8 + n} for n in range(LEFT)]
         document = {"schema": "busbar-check/1", "site": "a", "time": "2026-11-22T03:12:00+00:00"}
-        document |= {"verdict": "pass", "results": results}
+        document |= {"verdict": "unjudged", "results": results}
         (self.directory / "results.json").write_text(json.dumps(document))
         self.variables["BUSBAR_HISTORY"] = str(self.directory / "history")
 

@@ -450,7 +450,7 @@ RESULTS = json.dumps(
         "time": "2026-11-01T00:00:00+00:00",
         "delivery": "wheels",
         "lane": "ucx-1.14",
-        "verdict": "unjudged",
+        "verdict": "failed",
         "versions": {},
         "coverage": "",
         "results": [],

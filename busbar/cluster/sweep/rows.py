@@ -51,7 +51,6 @@ Round = Annotated[int, Strict(), Field(ge=0, le=numbers.MOST)]
 Name = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME)]
 _NameOrNone = Annotated[str, Field(max_length=LONGEST_NAME), BeforeValidator(lambda v: v or "")]
 _Rate = Annotated[float, Strict()] | None
-_Arrived = Annotated[float, Field(ge=0, lt=1e6)]
 _Share = Annotated[float, Field(ge=0, le=1)]
 _StateOrNew = Annotated[
     PairState,
@@ -87,7 +86,7 @@ class MeasuredPair:
     """Rate of the pair in 1e9 bytes per second and direction; None unless it is finite and
     above 0, and ``state`` is ``ok``."""
     state: _StateOrNew
-    arrived: tuple[_Arrived, _Arrived] | None = None
+    arrived: tuple[float, float] | None = None
     """What arrived at ``a`` and at ``b``, in GB/s, if both are known."""
     resent: tuple[_Share, _Share] | None = None
     """The share of its segments of TCP that ``a`` had to send again, and ``b``."""
