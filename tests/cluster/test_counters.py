@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -188,7 +189,9 @@ def test_counters_are_read_on_all_nodes(tmp_path: Path, monkeypatch: pytest.Monk
     executable(tmp_path / "ethtool", f"printf '{counters}'")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     (tmp_path / "counter").write_text("17@1690000000.5\n")
-    script = run._SCRIPT.replace(run._FILES, f"{tmp_path}/counter {tmp_path}/none")
+    files = f"for file in {tmp_path}/counter {tmp_path}/none; do"
+    script, count = re.subn(r"for file in .*; do", files, run._SCRIPT)
+    assert count == 1
     monkeypatch.setattr(run, "_SCRIPT", script)
     found = CounterRead(["n1", "n2"]).result()
     assert found.keys() == {"n1", "n2"}
