@@ -164,7 +164,7 @@ def judged(root, program, library):
             *(program, *options),
             errors="backslashreplace",
             env={**base, **faults, NONCE: "0123"},
-            timeout=120,
+            timeout=300,  # with --seconds=5 beside 20 other programs
         )
         text = done.stdout + done.stderr
         launch = BenchLaunch(
