@@ -10,6 +10,7 @@ from busbar.engine.job_output import ExitStatus
 from busbar.engine.runs import Runs
 from busbar.parse import launch
 from busbar.parse.mentions import INTRODUCED, is_introduced
+from busbar.parse.severe import excuses
 from busbar.parse.tables import beside
 from busbar.parse.text import decode
 
@@ -19,9 +20,10 @@ _BEFORE, _AFTER = 20, 32
 """Lines around a message that can name what it is about."""
 _LONGEST_LINE = 1024
 _MOST_CONTINUED = 64
-_COMPLAINT, _NO_COMPLAINT, _PLACE = (
-    re.compile(beside(__file__)[name].encode()) for name in ("complaint", "no-complaint", "place")
+_COMPLAINT, _PLACE = (
+    re.compile(beside(__file__)[name].encode()) for name in ("complaint", "place")
 )
+_NO_COMPLAINT = {"none", "setting", "help", "record"}
 _RULE = re.compile(rb"-{60}")
 _LONGEST_BOX = 40
 _PLACE_AFTER = 16
@@ -59,7 +61,7 @@ class Recent:
         """Return number and text of the nearest line before ``end`` that complains."""
         for number in range(end - 1, max(self._first, end - _MOST_RECENT) - 1, -1):
             line = self._lines[number - self._first][:_LONGEST_LINE]
-            if _COMPLAINT.search(line) and not _NO_COMPLAINT.search(line):
+            if _COMPLAINT.search(line) and _NO_COMPLAINT.isdisjoint(excuses(line)):
                 return number, line
         return None
 

@@ -16,6 +16,7 @@ from busbar.explain.rules_ranks import is_own, raised, waited, went_on
 from busbar.parse import numbers
 from busbar.parse.events import Error, Rank
 from busbar.parse.owners import has_words
+from busbar.parse.severe import excuses
 from busbar.parse.tables import beside
 from busbar.verdict import Verdict
 
@@ -221,6 +222,7 @@ def _ended_badly(facts: JobOutput, last: Evidence) -> bool:
         and complaint.file == last.file
         and complaint.line > last.line
         and _COMPLAINS.search(complaint.text)
+        and {*excuses(complaint.text.encode())} <= {"survived"}
     )
 
 

@@ -24,14 +24,14 @@ _NAMED = {
     "failed": "|".join(_TABLES["failed"]),
 }
 """The expressions that the table calls by a name in braces."""
-_NAME = re.compile(rf"\{{({'|'.join(_NAMED)})\}}")
+_NAME = re.compile(rf"\{{(?P<name>{'|'.join(_NAMED)})\}}")
 
 
 def _rows(part: str, key: str = "form") -> Iterator[tuple[str, str]]:
     """Yield the expressions of a part of the table, each with the name of its row."""
     for name, row in _TABLES[part].items():
         for form in row[key]:
-            yield _NAME.sub(lambda each: _NAMED[each[1]], form), name
+            yield _NAME.sub(lambda each: _NAMED[each["name"]], form), name
 
 
 TRIGGER = "|".join(sorted({word for word, _ in _rows("forms", "words")}))

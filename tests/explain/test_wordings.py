@@ -112,7 +112,9 @@ def test_a_wording_is_found_among_other_lines() -> None:
 
 
 EVERY = Patterns(PATTERNS)
-EXAMPLES = [text for row in beside(severe.__file__)["forms"].values() for text in row["examples"]]
+EXAMPLES: list[str] = [
+    text for row in beside(severe.__file__)["forms"].values() for text in row["examples"]
+]
 """One at least of each expression of a severe line."""
 TOGETHER = 100
 """Patterns that are tried in one text."""

@@ -286,11 +286,9 @@ class SweepRunner:
 
 
 _READ_S = 20
-_SCRIPT = beside(__file__)["counters"].format(
-    files=" ".join(each.place for each in COUNTERS if not each.place.startswith(DRIVER)),
-    names="|".join(f"{each.name}:" for each in COUNTERS if each.place.startswith(DRIVER)),
-    driver=DRIVER,
-)
+_FILES = " ".join(each.place for each in COUNTERS if not each.place.startswith(DRIVER))
+_NAMES = "|".join(f"{each.name}:" for each in COUNTERS if each.place.startswith(DRIVER))
+_SCRIPT = beside(__file__)["counters"].format(files=_FILES, names=_NAMES, driver=DRIVER)
 """Prints the node, and those above zero as ``PLACE=VALUE``. Slingshot adds ``@`` and the time."""
 
 
