@@ -146,8 +146,7 @@ def refuse_links(path: Path, where: str) -> None:
             owner = each.lstat().st_uid
             if each.is_symlink() and owner not in (0, os.geteuid()):
                 what = f"{each} is a link of {_name(owner)}, who could redirect it to other files"
-                hint = "pass the directory itself"
-                raise BusbarError(what, where=where, hint=hint)
+                raise BusbarError(what, where=where, hint="pass the directory itself")
 
 
 def refuse_shared(directory: Path, where: str) -> Path:

@@ -139,8 +139,7 @@ def _end_of_value(text: str, found: re.Match[str], words: str, front: str) -> in
     if front in ("?", "&") or "%3" in between:
         return _end(_re("parameter"), text, at)
     if quote := _re("quote").match(text, at):
-        end = _end(_re("quoted", quote[0]), text, quote.end())
-        return _end(_re("after-quote"), text, end)
+        return _end(_re("after-quote"), text, _end(_re("quoted", quote[0]), text, quote.end()))
     if front in ("'", '"') and not re.search("[\"']", between):
         return _end(_re("inside", front), text, at)
     begins = found.start() == 0 or front == "\n"
@@ -234,8 +233,7 @@ def _is_random(word: str) -> bool:
 
 
 def _entropy(word: str) -> float:
-    counts = Counter(word)
-    return -sum(n / len(word) * math.log2(n / len(word)) for n in counts.values())
+    return -sum(n / len(word) * math.log2(n / len(word)) for n in Counter(word).values())
 
 
 # ---- secrets identified by the text around them: formats, URL users, program passwords

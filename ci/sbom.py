@@ -128,7 +128,6 @@ def write_cyclonedx(path: Path, found: Parts, serial: UUID, when: datetime) -> N
 
 def _package(each: Component, name: str) -> spdx.Package:
     stated, valid = licence(each)
-    url = str(each.bom_ref)
     category = spdx.ExternalPackageRefCategory.PACKAGE_MANAGER
     return spdx.Package(
         name,
@@ -138,7 +137,7 @@ def _package(each: Component, name: str) -> spdx.Package:
         files_analyzed=False,
         license_declared=spdx_licensing.parse(stated) if valid else spdx.SpdxNoAssertion(),
         license_comment=f"stated as: {stated}",
-        external_references=[spdx.ExternalPackageRef(category, "purl", url)],
+        external_references=[spdx.ExternalPackageRef(category, "purl", str(each.bom_ref))],
     )
 
 

@@ -119,10 +119,9 @@ def begin(directory: Path, contract: Path, site: Site, attached: Iterable[Path] 
 def acceptance(contract: Contract, site: str, ledger: Ledger) -> Acceptance:
     """Return the content of the record, from its runs."""
     results, events = judge(contract, ledger), account(ledger)
-    met = all(each.state == "met" for each in results)
     first = ledger.kept[0].run if ledger.kept else None
     return Acceptance(
-        verdict="accepted" if met else "not accepted",
+        verdict="accepted" if all(each.state == "met" for each in results) else "not accepted",
         sentence=sentence(site, results, events),
         site=site,
         nodes=ledger.nodes,

@@ -159,8 +159,7 @@ def skips(matches: Sequence[Match]) -> Iterator[str]:
         verb = "need" if len(lacking) > 1 else "needs"
         what = f"{counted(len(lacking), 'check')} {verb} {needs(m.lacks for m in lacking)}"
         yield f"{what} (busbar check --list)"
-    others = Counter(match.reason for match in matches if not match.lacks)
-    for reason, count in others.items():
+    for reason, count in Counter(match.reason for match in matches if not match.lacks).items():
         yield f"{counted(count, 'check')} did not run: {reason}"
 
 

@@ -153,8 +153,7 @@ def end_of(job: EndedJob, results: Sequence[Result]) -> list[Result]:
     if end and job.held is not None:
         return [_failed(job, end.lost(job.held)), *_printed(results)]
     if end and job.starved:
-        late = Result(job.check, Verdict.UNKNOWN, message=end.problem)
-        return [late, *_printed(results)]
+        return [Result(job.check, Verdict.UNKNOWN, message=end.problem), *_printed(results)]
     # An exit status says nothing new where the output has said what is wrong.
     if end and end.problem and (passed or end.state != "FAILED"):
         return [_failed(job, end.problem), *results]

@@ -108,13 +108,11 @@ def refuse_nothing(
     options = [("-c", checks), ("-n", names), ("-t", tags)]
     selection = [f"{option} {value}" for option, values in options for value in values]
     what = f"no check can run here; {'; '.join(reasons)}" if reasons else "no check matches"
-    hint = "see busbar check --list"
-    raise BusbarError(what, where=" ".join(selection), hint=hint)
+    raise BusbarError(what, where=" ".join(selection), hint="see busbar check --list")
 
 
 def _refuse(option: str, given: str, existing: Iterable[str]) -> Never:
-    names = sorted(existing)
-    hint = suggestion(given, names) + "; -n chooses by name" * (option == "-t")
+    hint = suggestion(given, sorted(existing)) + "; -n chooses by name" * (option == "-t")
     if "," in given:
         hint = f"repeat it: {' '.join(f'{option} {each}' for each in given.split(','))}"
     raise BusbarError(f"no check has {given!r}", where=option, hint=hint)

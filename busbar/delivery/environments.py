@@ -179,10 +179,9 @@ def _present(site: Site, delivery: Delivery, choice: Choice, ranks_per_node: int
     lock = lock_of(view) if delivery.kind == "spack" else None
     offered = mpi_types() if any(p.launcher == "srun" for p in site.partitions) else None
     environment = environment_of(site, delivery, lane, parts, install, offered=offered)
-    lacking = dict.fromkeys(ours, no_compiler) if no_compiler else {}
     return replace(
         environment,
-        lacking=lacking,
+        lacking=dict.fromkeys(ours, no_compiler) if no_compiler else {},
         versions=locked_versions(lock),
         locked=packages(lock, wheels=delivery.kind == "wheels"),
     )

@@ -116,8 +116,7 @@ def _stored(runtime: str, name: str) -> Iterator[tuple[Contents, str]]:
     digest, variables = inspected(found.stdout, name)
     made = call([runtime, "create", name, "true"])
     if made.returncode:
-        why = made.stderr.strip()
-        raise refused(__file__, "cannot-create", name, runtime=runtime, why=why)
+        raise refused(__file__, "cannot-create", name, runtime=runtime, why=made.stderr.strip())
     container = made.stdout.split()[-1]
     with ExitStack() as stack:
         with tempfile.NamedTemporaryFile(suffix=".tar") as archive:

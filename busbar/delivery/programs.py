@@ -118,8 +118,7 @@ def gpu_aware_collectives(mpirun: str) -> bool:
 
     Its collectives need that for GPU buffers: they copy and add without UCX.
     """
-    ompi_info = Path(mpirun).with_name("ompi_info")
-    printed = call([ompi_info, "--parsable", "--all"]).stdout
+    printed = call([Path(mpirun).with_name("ompi_info"), "--parsable", "--all"]).stdout
     return any(
         f"mpi_built_with_{vendor}_support:value:true" in printed for vendor in ("cuda", "rocm")
     )

@@ -190,11 +190,10 @@ def load(site_file: Path, choice: Choice) -> dict[str, Any]:
 def write(config: Mapping[str, Any], directory: Path) -> Path:
     """Write a configuration that ``reframe -C`` reads; return the file."""
     file = directory / FILE
-    text = pprint.pformat(dict(config), width=100, sort_dicts=False)
     file.write_text(
         f"# ReFrame configuration of this run, written by busbar check.\n"
         f"import {', '.join(_BACKENDS)}\n\n"
-        f"site_configuration = {text}\n",
+        f"site_configuration = {pprint.pformat(dict(config), width=100, sort_dicts=False)}\n",
         encoding="utf-8",
     )
     return file

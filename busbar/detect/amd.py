@@ -86,8 +86,7 @@ def _from_devices(
     if partitions == 1 and not _NOT_BY_PCIE.search(facts["model"]):
         facts |= _host_link(devices)
     if len(devices) % partitions:
-        count = len(devices)
-        remarks += (remark("accelerators", count=count, parts=partitions, mode=compute),)
+        remarks += (remark("accelerators", count=len(devices), parts=partitions, mode=compute),)
     numbers = {link.src for link in links}
     if links and numbers != set(range(len(devices))):
         remarks += (remark("amd-lists", links=len(numbers), count=len(devices)),)

@@ -210,8 +210,7 @@ def _ask(group: Group) -> Outputs:
     ]
     done = on_a_node(options, (*PYTHON, "busbar.detect.cluster"), _JOB_S)
     if done.returncode == NO_ANSWER:
-        why = f"{idle[0]} did not answer within {_JOB_S} s"
-        raise BusbarError(why, hint=f"run: {by_hand}")
+        raise BusbarError(f"{idle[0]} did not answer within {_JOB_S} s", hint=f"run: {by_hand}")
     try:
         # A prolog of tasks can print before it.
         return TypeAdapter(Outputs).validate_json(done.stdout[done.stdout.find("{") :])

@@ -66,8 +66,7 @@ def nics(
     elif not ports and (ports := _ethernet(reader)):
         reader.remarks.append(remark("no-rdma"))
     near = _near(ports, topology, reader.outputs.places, gpus.get("bus_ids", ()))
-    far = _far(ports, topology)
-    rails = _rails(ports, far, reader)
+    rails = _rails(ports, _far(ports, topology), reader)
     unknown = sorted({port.link_class for port in rails} - set(classes))
     for link_class in unknown:
         names = ", ".join(port.device for port in rails if port.link_class == link_class)
@@ -114,10 +113,9 @@ def _verbs(reader: Reader) -> list[_NetworkPort]:
 
 def _ethernet(reader: Reader) -> list[_NetworkPort]:
     """Return the ports of a node whose network has no RDMA."""
-    found = (name.partition(" ") for name in reader.outputs.text)
     return [
         _NetworkPort(port, "eth", numbers.count(reader.outputs.text[f"{kind} {port}"]) // _MBIT)
-        for kind, _, port in found
+        for kind, _, port in (name.partition(" ") for name in reader.outputs.text)
         if kind == "ethernet"
     ]
 

@@ -220,10 +220,9 @@ def _ways(setting: _Setting) -> list[Way]:
     provider = site.fabric.provider if site.fabric else ""
     size = question.nbytes or _LARGE
     off = (question.environment or {}).get("NCCL_NVLS_ENABLE") == "0"
-    found = ways(setting.node, setting.classes, provider, setting.shape, size)
     return [
         way
-        for way in found
+        for way in ways(setting.node, setting.classes, provider, setting.shape, size)
         if question.algo in (None, way.algo)
         or (question.bench != "all_reduce" and question.algo in ALGORITHMS)
         if way.algo != NVLS or question.algo == NVLS or (setting.gpus.multicast and not off)
@@ -326,8 +325,7 @@ def ranks_per_node(gpus: Gpus, question: Question, where: str) -> int:
         return gpus.count
     if ranks % nodes or ranks < nodes:
         what = f"{ranks} ranks cannot be distributed evenly over {nodes} nodes"
-        hint = "use a multiple of the number of nodes"
-        raise BusbarError(what, where=where, hint=hint)
+        raise BusbarError(what, where=where, hint="use a multiple of the number of nodes")
     return ranks // nodes
 
 

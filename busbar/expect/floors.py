@@ -58,8 +58,7 @@ def _host_floor(site: Site, question: Question, limit: float) -> tuple[float, st
     """Return the least GB/s that shows the way of the data, and where that number comes from."""
     if question.bench == "copy":
         return _LEAST_OF_A_COPY * limit, f"{_LEAST_OF_A_COPY:g} of the link"
-    buffers = question.buffers
-    back = replace(question, src=question.dst, dst=question.src, buffers=buffers[::-1])
+    back = replace(question, src=question.dst, dst=question.src, buffers=question.buffers[::-1])
     for other in (question, back):
         with contextlib.suppress(NoExpectation):  # the other direction may be known
             known = point_to_point(site, replace(other, lane=None)).low

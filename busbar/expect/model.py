@@ -325,6 +325,5 @@ _NVLS_RANKS = 4
 def _algorithms(gpus: Gpus, run: Shape) -> list[str]:
     if run.collective != "all_reduce":
         return [RING]
-    many = run.per_node >= _NVLS_RANKS
     found = [RING, *(["tree"] if run.nodes > 1 else [])]
-    return [*found, "nvls"] if gpus.may_multicast and many else found
+    return [*found, "nvls"] if gpus.may_multicast and run.per_node >= _NVLS_RANKS else found

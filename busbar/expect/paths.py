@@ -106,5 +106,4 @@ def between_nodes(
 
 def _near(node: NodeType, index: int | None) -> list[Nic]:
     """Return the NICs near a GPU; all NICs for None, or if the site does not say which."""
-    near = [nic for nic in node.nics if index in nic.near_gpus]
-    return near or list(node.nics)
+    return [nic for nic in node.nics if index in nic.near_gpus] or list(node.nics)

@@ -56,8 +56,7 @@ def multi_pair(site: Site, question: Question) -> expectation.Expectation:
         return _expect(site, question)  # the pairs use all NICs of the node together
     pairs = ranks // 2
     if pairs > 1 and not (gpus.links and gpus.links.switched):
-        node = site.node_type(question.partition)
-        limit, path = pairs_limit(node, link_classes(site), pairs)
+        limit, path = pairs_limit(site.node_type(question.partition), link_classes(site), pairs)
         raise expectation.NoExpectation(
             "no data for several pairs that share direct links",
             where=f"site {site.name}, osu_mbw_mr",
@@ -95,11 +94,9 @@ def _expect(site: Site, question: Question) -> expectation.Expectation:
         else:
             path = within_node(node, classes, src, dst)
     except BusbarError as error:
-        kind = type(error)
-        raise kind(error.what, where=where, hint=error.hint) from error
+        raise type(error)(error.what, where=where, hint=error.hint) from error
     link = classes[path.binding.link_class]
-    engine = _engine(site, question, link) if nodes == 1 else None
-    transport = _Transport(path, link, engine)
+    transport = _Transport(path, link, _engine(site, question, link) if nodes == 1 else None)
     band = transport.band(site, question, where)
     return transport.expect(
         question, band, expectation.proven(site, gpus, band) if gpus else "none"

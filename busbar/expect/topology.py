@@ -48,8 +48,7 @@ def _graph(node: NodeType, items: tuple[tuple[str, LinkClass], ...]) -> Graph:
     graph = Graph({end: {} for end in ends})
 
     def join(start: str, end: str, link_class: str, count: int) -> None:
-        raw = raw_rate(link_class, count, classes)
-        graph.join(Hop(start, end, link_class, count, raw))
+        graph.join(Hop(start, end, link_class, count, raw_rate(link_class, count, classes)))
         if not classes[link_class].forwards:
             graph.ends.update({start, end}.intersection(ends))
 

@@ -45,8 +45,7 @@ def read_series(
     rows = store.readings(since, source)
     ends: dict[str, float] = {}
     found = []
-    facts = {0, *store.numbers_of("provenance")}
-    for column, of in ((0, {*known}), (3, facts), (4, {*bounds})):
+    for column, of in ((0, {*known}), (3, {0, *store.numbers_of("provenance")}), (4, {*bounds})):
         if unknown := set(np.unique(rows[:, column])) - of:
             raise altered(store.path, f"a reading names row {min(unknown):.0f}, which is missing")
     edges = np.flatnonzero(np.diff(rows[:, 0], prepend=-1, append=-1))

@@ -318,8 +318,7 @@ def common_noise(values: Sequence[Array], days: Sequence[NDArray[np.int64]]) -> 
 
 def _weekly(history: Array, weekdays: NDArray[np.int64]) -> Array:
     """Return how far each weekday differs from the mean of the week; 0 if that is noise."""
-    rows = len(history)
-    found = np.zeros((rows, 7))
+    found = np.zeros((len(history), 7))
     known = ~np.isnan(history)
     enough = np.count_nonzero(known, axis=1) >= 7 * _WEEKS
     if not enough.any():

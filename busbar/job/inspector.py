@@ -95,8 +95,7 @@ def _judged(
 ) -> Iterator[Cause]:
     if len(windows) < 3:
         return
-    rates = [1 / each.transfer_us for each in windows]
-    middle, least = least_of(rates, LIMIT.deviations)
+    middle, least = least_of([1 / each.transfer_us for each in windows], LIMIT.deviations)
     what = f"{series[1]} of {format_bytes(series[2])} in communicator {series[0]}"
     usual = median(each.waited_us for each in windows)
 

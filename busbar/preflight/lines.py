@@ -103,8 +103,7 @@ def _image(plan: ImagePlan) -> PreflightAnswer:
     if fingerprint is None:
         return answer("no-fingerprint")
     stack = fingerprint.stack
-    suitable = (plan.stack, GPU_STACKS.get(plan.stack, plan.stack))
-    if stack not in suitable:
+    if stack not in (plan.stack, GPU_STACKS.get(plan.stack, plan.stack)):
         return answer("other-stack", stack=stack, needed=plan.stack)
     features = ", ".join(fingerprint.features)
     return answer("fingerprint", stack=stack, delivery=fingerprint.delivery, features=features)

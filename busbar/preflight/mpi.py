@@ -49,9 +49,8 @@ def _pmi_types(plan: ImagePlan, soname: str, library: ContainerFile | None) -> t
         or any(mount.source.parts[:3] == ("/", "opt", "cray") for mount in plan.injected)
     ):
         family = "cray-mpich"
-    pmix = any(name.startswith("libpmix.so") for name in needs)
     pmi2 = "mca_pmix_s2.so" in plan.view.names(library.path.parent / "openmpi")
-    return pmi_types(family, pmix=pmix, pmi2=pmi2)
+    return pmi_types(family, pmix=any(name.startswith("libpmix.so") for name in needs), pmi2=pmi2)
 
 
 def abi(plan: ImagePlan, mpi: ImageMpi | None, libraries: Libraries) -> PreflightAnswer:

@@ -91,11 +91,9 @@ def _verbs(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
         return answer("no-ucx-verbs", core=transport)
     if faults := plan.view.faults(module):
         return answer("broken-ucx-verbs", module=module, fault=faults[0])
-    needs = plan.view.resolve(module)
     # Wheels bundle libibverbs under another name, with its own drivers.
-    library = needs.get("libibverbs.so.1")
-    effect = "UCX sees no device, and uses TCP"
-    if library and (lack := _verbs_driver(plan, library, effect)):
+    library = plan.view.resolve(module).get("libibverbs.so.1")
+    if library and (lack := _verbs_driver(plan, library, "UCX sees no device, and uses TCP")):
         return lack
     return answer("ucx-verbs", module=module)
 

@@ -181,12 +181,11 @@ def link_classes_of(directory: Path | None = None) -> dict[str, LinkClass]:
 def shadowed(directory: Path | None) -> list[tuple[str, str]]:
     """Return file and key, and name, of each shipped class that another file states otherwise."""
     *others, shipped = reversed(_link_files(directory))
-    known = shipped.data["link_classes"]
     return [
         (document.where(["link_classes", name]), name)
         for document in others
         for name, facts in document.data.get("link_classes", {}).items()
-        if "raw_gb_per_s" in facts and known.get(name, facts) != facts
+        if "raw_gb_per_s" in facts and shipped.data["link_classes"].get(name, facts) != facts
     ]
 
 
@@ -321,9 +320,8 @@ def _family_roots(directory: Path | None) -> list[Path]:
 def _family_file(name: str, directory: Path | None, user: Document | None = None) -> Path:
     if files := _files_of(name, tuple(_family_roots(directory))):
         return files[0]
-    families = family_names(directory)
     where = user.where(["family"]) if user else ""
-    hint = suggestion(name, families).replace("known:", "known families:")
+    hint = suggestion(name, family_names(directory)).replace("known:", "known families:")
     raise BusbarError(f"no family {name!r}", where=where, hint=hint)
 
 

@@ -172,8 +172,7 @@ def cancel_jobs(directory: Path) -> None:
 
 
 def _jobs(directory: Path) -> list[str]:
-    listed = _own_jobs("--format=%A|%Z")
-    jobs = (line.strip().partition("|") for line in listed.splitlines())
+    jobs = (line.strip().partition("|") for line in _own_jobs("--format=%A|%Z").splitlines())
     return [job for job, _, place in jobs if Path(place).is_relative_to(directory)]
 
 

@@ -129,8 +129,7 @@ def _named(wish: Wish, known: Sequence[str], whose: str, hint: str) -> list[str]
         return list(known)
     named = expand(wish.nodelist, "--nodelist")
     if missing := sorted(set(named) - set(known), key=named.index):
-        what = f"{', '.join(missing)} not {whose}"
-        raise BusbarError(what, where="--nodelist", hint=hint)
+        raise BusbarError(f"{', '.join(missing)} not {whose}", where="--nodelist", hint=hint)
     return named
 
 

@@ -87,8 +87,7 @@ def json_page() -> list[str]:
         top = f"[{name}](#{name.lower()})" if "properties" in schema else type_text(schema)
         rows.append((f"`{document.command}`", link, top))
         types += list(schema_tables(schema, name, done))
-    head = table(("command", "schema", "form"), rows)
-    return [*head, "## Objects", "", *types]
+    return [*table(("command", "schema", "form"), rows), "## Objects", "", *types]
 
 
 # ---- Schemas

@@ -150,9 +150,8 @@ def stack(manifest: Manifest) -> str:
     for name in PINS["stacks"]:
         if name in included:
             return name
-    what = "does not include a stack"
     hint = f"include one of {', '.join(PINS['stacks'])} from site/_families/spack"
-    raise BusbarError(what, where=str(manifest.path), hint=hint)
+    raise BusbarError("does not include a stack", where=str(manifest.path), hint=hint)
 
 
 def _not_hidden(manifest: Manifest) -> Iterator[str]:

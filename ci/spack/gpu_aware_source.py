@@ -46,8 +46,7 @@ def _lines(path: Path, seen: set[str]) -> list[str]:
 
 def pinned(recipe: str, source: str) -> str:
     """Return a recipe with the checksum of its source."""
-    digest = hashlib.sha256(source.encode()).hexdigest()
-    new, count = _CHECKSUM.subn(digest, recipe)
+    new, count = _CHECKSUM.subn(hashlib.sha256(source.encode()).hexdigest(), recipe)
     if count != 1:
         sys.exit(f'spack: {RECIPE} has {count} checksums (sha256="..."), and must have one')
     return new

@@ -183,8 +183,7 @@ def _refuse_unsolved(manifest: Manifest, lock: Lock, old: LockInputs, *, solved:
         others = [each for each in others if each != SOURCE]
     if others:
         what = f"{', '.join(others)} changed since the lock was solved"
-        hint = "run `make spack-lock`"
-        raise BusbarError(what, where=str(lock.path), hint=hint)
+        raise BusbarError(what, where=str(lock.path), hint="run `make spack-lock`")
 
 
 def _time(path: Path) -> int:

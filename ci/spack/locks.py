@@ -107,9 +107,8 @@ def chosen(names: list[str]) -> dict[str, manifest.Manifest]:
         elif (Path(name) / MANIFEST).is_file() or stacks.shared(Path(name).absolute()):
             directories.append(Path(name).absolute())
         else:
-            what = f"no environment and no site {name!r}"
             hint = suggestion(name, [*every, *sites.names()])
-            raise BusbarError(what, where=str(ROOT), hint=hint)
+            raise BusbarError(f"no environment and no site {name!r}", where=str(ROOT), hint=hint)
     return {inputs.shown(each, ROOT): manifest.load(each / MANIFEST) for each in directories}
 
 

@@ -54,8 +54,7 @@ def _texts(source: bytes, path: Path) -> frozenset[str]:
 
 
 def _parsed(source: bytes, path: Path) -> ast.Module:
-    kinds = (SyntaxError, ValueError)
-    with value_error("invalid Python: {}", path, "correct the recipe", kinds):
+    with value_error("invalid Python: {}", path, "correct the recipe", (SyntaxError, ValueError)):
         return ast.parse(source.decode("utf-8-sig"))  # a byte order mark is allowed
 
 

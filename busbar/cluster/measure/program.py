@@ -92,8 +92,7 @@ def prepare(
     path = _compiled(environment, directory)
     rails = rails_of(node, environment, site.fabric.provider if site.fabric else "")
     rate = port_rate(site, partition)
-    message = message_bytes(rate and rate / len(rails))
-    return Program(path, environment, rails, message, seconds)
+    return Program(path, environment, rails, message_bytes(rate and rate / len(rails)), seconds)
 
 
 def rails_of(node: NodeType, environment: Environment, provider: str) -> tuple[Rail, ...]:

@@ -177,8 +177,7 @@ class Rounds:
             return []
         step.pair_up([(row.a, row.b) for row in now])
         rails = [Pass(rail.name, (number,)) for number, rail in enumerate(self._program.rails)]
-        together = Pass(None, tuple(range(len(rails))))
-        passes = [*(rails if len(rails) > 1 else ()), together]
+        passes = [*(rails if len(rails) > 1 else ()), Pass(None, tuple(range(len(rails))))]
         again = self._measure(step, number, [(row.a, row.b) for row in now], passes, last=last)
         return [row for row in now if (row.a, row.b) in again]
 
@@ -235,8 +234,7 @@ class Rounds:
 
     def _skip(self, rows: Iterable[PlannedPair]) -> None:
         def skipped(row: PlannedPair) -> MeasuredPair:
-            is_dead = {row.a, row.b} & self.gone.keys()
-            state = PairState.DEAD if is_dead else PairState.SKIPPED
+            state = PairState.DEAD if {row.a, row.b} & self.gone.keys() else PairState.SKIPPED
             return MeasuredPair(row.round, row.a, row.b, None, None, state)
 
         self._store.add(map(skipped, rows))

@@ -220,8 +220,7 @@ class _Analyser:
             nics += [
                 Accusation(f"{node}/{nic}", "nic", text, (node,)) for nic, text in certain.items()
             ]
-        at_once = self._judged.get(None, JudgedPairs()).nodes
-        for end, evidence in at_once.items():
+        for end, evidence in self._judged.get(None, JudgedPairs()).nodes.items():
             if end not in slow and end not in suspected:
                 whole[end] = f"all NICs at once: {evidence}" if has[end] else evidence
         return dict(sorted(whole.items())), nics

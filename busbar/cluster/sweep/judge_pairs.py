@@ -189,8 +189,7 @@ class Judge:
             mine = touching(pairs, one.crossing, self.leaf, uplink)
             explained |= mine
             inner = np.isin(self.leaf[pairs.a], uplink) & ~one.crossing
-            others = one.crossing & ~mine
-            text = of_uplink(pairs, mine, inner, others, one.expected)
+            text = of_uplink(pairs, mine, inner, one.crossing & ~mine, one.expected)
             found.uplinks.setdefault(uplink, text)
         return explained
 
@@ -275,9 +274,8 @@ def _mixed(rates: Pairs, candidates: Bools) -> str:
     if not slow or (slow * 2 < present and (slow <= _FEW or slow <= MINORITY * present)):
         return ""
     theirs = candidates[rates.a] | candidates[rates.b]
-    slower = gb_per_s(rates.rate[theirs])
     others = "" if theirs.all() else f", others {gb_per_s(rates.rate[~theirs]):.4g}"
-    return _kinds(slow, present, slower, others)
+    return _kinds(slow, present, gb_per_s(rates.rate[theirs]), others)
 
 
 def _kinds(slow: int, nodes: int, rate: float, others: str) -> str:

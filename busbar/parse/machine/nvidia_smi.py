@@ -201,14 +201,13 @@ def _gpu(bus_id: str, body: str) -> Gpu:
     memory = value(r"FB Memory Usage\s+Total", r"\d+(?= MiB)")
     generation = value(r"PCIe Generation\s+Max", r"\d+")
     lanes = value(r"Link Width\s+Max", r"\d+(?=x)")
-    mig = value(r"MIG Mode\s+Current")
     return Gpu(
         bus_id=bus_id.lower(),
         model=model,
         architecture=value(r"^\s+Product Architecture"),
         memory_mib=numbers.count(memory) if memory else None,
         pcie=(numbers.count(generation), numbers.count(lanes)) if generation and lanes else None,
-        mig=mig == "Enabled",
+        mig=value(r"MIG Mode\s+Current") == "Enabled",
         domain=re.search(r"[1-9a-f]", (value(r"ClusterUUID") or "").lower()) is not None,
         c2c=value(r"GPU C2C Mode", r"\w+") == "Enabled",
     )

@@ -39,10 +39,9 @@ def _answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
 
 
 def _readings(launch: BenchLaunch, shown: LaunchOutput) -> list[Reading]:
-    operation = f"{launch.bench} {launch.option('-p')}"
     # The rate of the launch that checks the data is the rate of checking.
     return [
-        Reading("bw", row.nbytes, row.gb_per_s, operation=operation)
+        Reading("bw", row.nbytes, row.gb_per_s, operation=f"{launch.bench} {launch.option('-p')}")
         for row in rows(shown.text)
         if row.nbytes in launch.sizes
     ]

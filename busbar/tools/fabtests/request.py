@@ -12,14 +12,12 @@ CHECKED_SIZE, SIZE = 4096, MIB
 
 def pingpong(program: str, provider: str) -> tuple[str, ...]:
     """Return the test that checks data."""
-    options = ("-c", "-S", str(CHECKED_SIZE), "-I", "10")
-    return (program, "-e", "rdm", "-p", provider, *options)
+    return (program, "-e", "rdm", "-p", provider, "-c", "-S", str(CHECKED_SIZE), "-I", "10")
 
 
 def rate(program: str, provider: str, more: Sequence[str]) -> tuple[str, ...]:
     """Return the test that measures, and names the provider that it takes (``-v``)."""
-    options = ("-v", "-S", str(SIZE), "-I", "100")
-    return (program, "-e", "rdm", "-p", provider, *options, *more)
+    return (program, "-e", "rdm", "-p", provider, "-v", "-S", str(SIZE), "-I", "100", *more)
 
 
 def write(program: str, provider: str, more: Sequence[str]) -> tuple[str, ...]:

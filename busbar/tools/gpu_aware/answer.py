@@ -65,10 +65,9 @@ def _pairs(ranks: int) -> list[tuple[int, int]]:
 def wanted(launch: BenchLaunch) -> Counter[Wanted]:
     """Return the readings that the options ask for."""
     options = options_of(launch.command)
-    kinds = (("latency_us", options.latency_sizes), ("bw", options.sizes))
     return Counter(
         Wanted(kind, "", source, target, buffers, nbytes)
-        for kind, sizes in kinds
+        for kind, sizes in (("latency_us", options.latency_sizes), ("bw", options.sizes))
         for nbytes in sizes
         for buffers in options.buffers
         for source, target in _pairs(launch.ranks)

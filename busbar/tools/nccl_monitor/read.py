@@ -43,8 +43,7 @@ def _ras(document: Mapping[str, Any], file: str, text: str) -> JobOutput:
         """Note a message with the line of a rank, after the key ``below``."""
         at = max(text.find(f'"rank": {rank},', text.find(f'"{below}"')), 0)
         number = text.count("\n", 0, at) + 1
-        line = Evidence(file, number, text.split("\n")[number - 1])
-        facts.note_message(kind, line, fields)
+        facts.note_message(kind, Evidence(file, number, text.split("\n")[number - 1]), fields)
 
     for fields in (fields for each in communicators for fields in behind(each["ranks"])):
         note("ras.behind", fields["rank"], "ranks", fields)

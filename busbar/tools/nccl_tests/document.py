@@ -178,8 +178,7 @@ def _read_records(places: _Places) -> JobOutput:
 
 def _record_half(record: dict[str, Any]) -> parse.NcclHalf:
     time, algbw, busbw = (numbers.json_real(record[key]) for key in ("time", "algBw", "busBw"))
-    wrong = record.get("wrong", record.get("#wrong"))
-    return parse.NcclHalf(time, algbw, busbw, _wrong(wrong))
+    return parse.NcclHalf(time, algbw, busbw, _wrong(record.get("wrong", record.get("#wrong"))))
 
 
 def _device(device: dict[str, Any]) -> Device:

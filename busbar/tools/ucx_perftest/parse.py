@@ -52,8 +52,7 @@ def final_row(lines: Iterable[str]) -> UcxRow | None:
     last = None
     for line in lines:
         if row := _ROW.match(line):
-            values = map(numbers.real_or_nan, row["values"].split())
-            _, _, overall, _, rate, _, messages = values
+            _, _, overall, _, rate, _, messages = map(numbers.real_or_nan, row["values"].split())
             last = UcxRow(numbers.count(row["iterations"]), overall, rate * _MIB / 1e9, messages)
     return last
 
