@@ -27,7 +27,7 @@ from busbar.delivery.environments import Parts, environment_of, environments, si
 from busbar.delivery.image import inspect
 from busbar.delivery.visibility import VARIABLES, refuse_hidden_gpus
 from busbar.errors import BusbarError
-from busbar.parse.tables import refused
+from busbar.parse.tables import beside, refused
 from busbar.site.backends import unusable
 from busbar.site.delivery import Delivery
 from busbar.site.model import NodeType, Partition, Site
@@ -214,25 +214,11 @@ def _logging() -> dict[str, Any]:
     Debug logging costs 0.2 s per job, because ReFrame collects all attributes of the check for
     each line: it is enabled only with -v.
     """
-    fields = "result job_completion_time display_name environ jobid job_nodelist job_exitcode"
-    bounds = "value unit ref lower_thres upper_thres"
     # Also among other letters, as in -rv, and abbreviated, as argparse allows.
     verbose = "RFM_VERBOSE" in os.environ or any(
         re.fullmatch("-[A-Za-z]*v[A-Za-z]*|--verb[a-z]*", word) for word in sys.argv
     )
-    return {
-        "level": "undefined" if verbose else "info",
-        "handlers$": [{"type": "stream", "name": "stdout", "level": "info"}],
-        "handlers": [],
-        "handlers_perflog": [
-            {
-                "type": "filelog",
-                "prefix": "%(check_system)s/%(check_partition)s",
-                "format": "|".join(f"%(check_{name})s" for name in f"{fields} perfvalues".split()),
-                "format_perfvars": "".join(f"%(check_perf_{name})s|" for name in bounds.split()),
-            }
-        ],
-    }
+    return {"level": "undefined" if verbose else "info", **beside(__file__)["logging"]}
 
 
 def _polling(site: Site) -> dict[str, Any]:

@@ -33,12 +33,6 @@ def facts(site: Site) -> dict[str, Any]:
     return content
 
 
-_HEAD = """\
-# SPDX-License-Identifier: MIT
-# A system like {like}. docs/reference/site-yaml.md lists all keys.
-# Lines with CHECK differ between systems.
-# When all is right: busbar site lint {directory}; busbar check --site {directory}
-"""
 _OF_ONE_SYSTEM = ("references", "proof", "hosts", "nodes_like", "gate", "tuning")
 """Keys that a new system does not share with the one that it is like."""
 
@@ -59,7 +53,7 @@ def write_like(like: Site, name: str, parent: Path) -> Path:
         # By default, Slurm gives a job its nodes alone.
         if "--exclusive" in partition.get("access", ()):
             partition["access"].remove("--exclusive")
-    text = _HEAD.format(like=like.name, directory=directory)
+    text = comments["head"].format(like=like.name, directory=directory)
     for key, value in content.items():
         nested = isinstance(value, dict | list)
         part = yaml.safe_dump(

@@ -14,7 +14,7 @@ from busbar.delivery.choice import Choice
 from busbar.delivery.environment import Environment
 from busbar.delivery.environments import environments
 from busbar.expect.topology import raw_rate
-from busbar.parse.tables import refused
+from busbar.parse.tables import beside, refused
 from busbar.program import call
 from busbar.site import Site, link_classes
 from busbar.site.model import Nic, NodeType, Partition
@@ -67,18 +67,11 @@ class Program:
             *([f"--nics={','.join(r.device for r in self.rails)}"] if self._chooses else []),
         ]
         exports = "".join(f"export {name}={value}\n" for name, value in variables.items())
-        return f"{_FORGET}\n{exports}exec {shlex.join(words)}\n"
+        return f"{beside(__file__)['forget']}{exports}exec {shlex.join(words)}\n"
 
     @property
     def _chooses(self) -> bool:
         return any(rail.device for rail in self.rails)
-
-
-_FORGET = (
-    'for name in "${!SLURM_@}" "${!SRUN_@}"; do case $name in SLURM_JOB_ID | SLURM_JOBID | '
-    'SLURM_CONF | SLURM_CLUSTER*) ;; *) unset "$name" ;; esac; done'
-)
-"""Drops what the job requested: srun would take it for options of the step."""
 
 
 def prepare(
