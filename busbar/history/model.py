@@ -193,6 +193,10 @@ class NightSeries:
     """Readings of all nights."""
 
 
+def _to_thousandths(value: float) -> float:
+    return round(value, 3)
+
+
 @dataclass(frozen=True)
 class HistorySeries:
     """One series with its nights."""
@@ -263,7 +267,7 @@ class Change:
     weekly: float | None = field(default=None, metadata=written(by=rounded))
     """Of a drift, the share of the level that the series moves in a week beyond that of the other
     nodes; null for a step."""
-    score: float = field(metadata=written(by=lambda score: round(score, 3)))
+    score: float = field(metadata=written(by=_to_thousandths))
     """The statistic over its threshold."""
     worse: bool
     """Whether it is a change for the worse."""
