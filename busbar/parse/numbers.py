@@ -78,7 +78,7 @@ def load_json(text: str | bytes, *, once: bool = False) -> Any:
     except json.JSONDecodeError as error:
         if error.msg == "Extra data":
             raise ValueError(f"text after a JSON value, in line {error.lineno}") from error
-        raise json.JSONDecodeError(f"not JSON ({error.msg})", error.doc, error.pos) from error
+        raise json.JSONDecodeError(f"is not JSON ({error.msg})", error.doc, error.pos) from error
     except RecursionError:
         raise ValueError("the JSON is nested too deep") from None
 

@@ -64,7 +64,7 @@ def test_a_killed_run_loses_one_line(
 
 
 BROKEN = {
-    "hello": "not a row of a sweep: not JSON",
+    "hello": "not a row of a sweep: is not JSON",
     "[]": "document: is not an object",
     "3": "document: is not an object",
     "{}": "round: Field required",
@@ -83,7 +83,7 @@ BROKEN = {
     GOOD.replace('"ok"', '""'): "state: Input should be 'ok', 'wrong'",
     GOOD.replace("null", "4"): "nic: Input should be a valid string",
     "[" * 100_000: "more than 65,536 bytes",
-    '{"a":' * 5000: "not a row of a sweep: not JSON",
+    '{"a":' * 5000: "not a row of a sweep: is not JSON",
 }
 
 
