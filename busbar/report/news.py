@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _RECENT = 7 * 86400.0
 _MOST_DIFFERENCES = 3
 _MOST_SERIES = 5
-_ENDS = re.compile(r"\b([DH]) ([DH])\b")
+_ENDS = re.compile(r"\b(?P<source>[DH]) (?P<target>[DH])\b")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,9 @@ def news(events: Iterable[Event], last: float | None = None) -> Iterator[News]:
 def _plainly(change: Change) -> str:
     share = change.ratio.value - 1
     words = ("shorter", "longer") if change.key.unit == "us" else ("lower", "higher")
-    metric = _ENDS.sub(lambda ends: f"{MEMORY[ends[1]]} to {MEMORY[ends[2]]}", change.key.metric)
+    metric = _ENDS.sub(
+        lambda ends: f"{MEMORY[ends['source']]} to {MEMORY[ends['target']]}", change.key.metric
+    )
     return f"{metric} {abs(share):.1%} {words[share > 0]}"
 
 

@@ -124,14 +124,14 @@ def deciding(outcome: Outcome) -> Result | None:
 def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:
     """Return a row for each metric, buffers and size, of the worst pair."""
     table = []
-    for rows in groups(outcome.results):
+    for rows in groups_of(outcome.results):
         verdict = worst(row.verdict for row in rows)
         row = min((row for row in rows if row.verdict is verdict), key=quality)
         table.append(_cells(name, row, verdict, outcome, count=len(rows)))
     return table
 
 
-def groups(results: Iterable[Result]) -> list[list[Result]]:
+def groups_of(results: Iterable[Result]) -> list[list[Result]]:
     """Group readings by metric, buffers and size; a result without a size is its own group."""
 
     def key(result: Result) -> tuple[object, ...]:

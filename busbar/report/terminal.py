@@ -133,7 +133,10 @@ def _reasons(results: Iterable[Result]) -> Iterator[tuple[Verdict, str]]:
     """Yield verdict and message of each failure; only the worst few pairs of each size."""
     failures = [row for row in results if row.verdict.is_problem]
     without_size = [row for row in failures if row.bytes is None]
-    for rows in [without_size, *tables.groups(row for row in failures if row.bytes is not None)]:
+    for rows in [
+        without_size,
+        *tables.groups_of(row for row in failures if row.bytes is not None),
+    ]:
         rows.sort(key=tables.quality)
         counts = Counter((row.verdict, row.message) for row in rows)
         shown = list(counts.items())[: len(counts) if rows is without_size else _MAX_SHOWN]
