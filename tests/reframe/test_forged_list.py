@@ -67,6 +67,24 @@ def moved_behind(line: str, mark: str) -> Break:
     return change
 
 
+def full_table(least: str, largest: str) -> Break:
+    """The table as ``-f`` prints it, with these multiples of the average beside it."""
+
+    def change(text: str) -> str:
+        columns = "Avg Latency(us)   Min Latency(us)   Max Latency(us)  Iterations"
+        text = text.replace("Avg Latency(us)", columns)
+        return re.sub(
+            r"^(\d+ +)([\d.]+)$",
+            lambda m: "   ".join(
+                (m[0], *(f"{float(m[2]) * float(x):.2f}" for x in (least, largest)), "100")
+            ),
+            text,
+            flags=re.MULTILINE,
+        )
+
+    return change
+
+
 def slow_latency(us: float, driver_us: float) -> Break:
     """Another latency between two GPUs; the others have the driver's time of a quiet machine."""
 
@@ -98,6 +116,8 @@ FORGED: dict[str, dict[str, Break]] = {
         "D5-one-endpoint-by-tcp": once(r"(^.*)tag\([^)]*cuda_ipc.*$", r"\g<0>\n\1tag(tcp/eth0)"),
         "G3-ROCm-buffers": replaced("MPI-CUDA", "MPI-ROCM"),
         "G4-row-of-OSU-after-the-exit": moved_behind(r"^16777216 .*", "exit_status"),
+        "G8-rate-twice-in-a-row": once(r"^16777216 +(\S+)$", r"\g<0>  \1"),
+        "G6-version-without-datatypes": replaced("Test v7.4", "Test v3.1"),
     },
     "all_reduce": {
         "C1-time-and-algbw-halved": rows(time=2, algbw=0.5),
@@ -182,7 +202,12 @@ FORGED: dict[str, dict[str, Break]] = {
         "G5-faster-than-PCIe": once(r"^(8 +)[\d.]+$", r"\g<1>0.50"),
         "G9-rows-of-OSU-fall": moved_behind("^8 .*", "65536  "),
     },
-    "osu_bcast": {"G3-ROCm-buffers-collective": replaced("MPI-CUDA", "MPI-ROCM")},
+    "osu_bcast": {
+        "G3-ROCm-buffers-collective": replaced("MPI-CUDA", "MPI-ROCM"),
+        "G8-average-below-the-least": full_table("1.2", "2.0"),
+        "G8-average-above-the-largest": full_table("0.2", "0.9"),
+        "G8-least-and-largest-without-names": every(r"^\d+ +(\S+)$", r"\g<0>  \1  \1  100"),
+    },
     "fabric_ucx_gpu": {
         "G4-row-of-ucx_perftest-after-the-exit": moved_behind("^Final.*", "exit_status")
     },
@@ -246,6 +271,8 @@ STRANGE = [
 
 def test_the_record_passes() -> None:
     records = {name: kept(HEALTHY[name], brief(HEALTHY[name].text)) for name in FORGED}
+    bcast = HEALTHY["osu_bcast"]
+    records["osu_bcast -f"] = kept(bcast, full_table("0.8", "1.1")(brief(bcast.text)))
     assert {n: o.sentence() for n, o in records.items() if o.verdict.is_problem} == {}
 
 

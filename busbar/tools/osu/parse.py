@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from busbar.engine.contradictions import agrees, half_unit
@@ -74,11 +75,10 @@ def parse_row(line: str) -> OsuRow | None:
         return None
     valid = row["check"].lower() == "pass" if row["check"] else None
     words = row["values"].split()
-    first, *others = map(numbers.real, words)
-    known = tuple(other for other in others if other is not None)
+    first, others = numbers.real(words[0]), tuple(map(numbers.real_or_nan, words[1:]))
     if first is None:
         return None
-    return OsuRow(numbers.count(row["nbytes"]), first, valid, known, words[0].isdigit())
+    return OsuRow(numbers.count(row["nbytes"]), first, valid, others, words[0].isdigit())
 
 
 def parse_setting(line: str) -> dict[str, str] | None:
@@ -101,6 +101,7 @@ class OsuReader(TableReader):
     def __init__(self, runs: Runs) -> None:
         super().__init__(runs)
         self._banner: OsuBanner | None = None
+        self._columns: list[str] = []
 
     def comment(self, number: int, text: str) -> bool:
         evidence = Evidence(self.runs.file, number, text)
@@ -109,6 +110,11 @@ class OsuReader(TableReader):
             self._title(title, evidence)
         elif banner and (setting := parse_setting(text)):
             self.run.settings.append((setting, evidence))
+            if columns := PATTERNS["columns"].match(text):
+                self._columns = PATTERNS["between_columns"].split(columns[1].strip())
+            if "datatype" in setting and numbers.count(banner.version.partition(".")[0]) < 7:
+                wrong = f"version {banner.version} prints no datatype, 7.x does"
+                self.run.note_contradiction(wrong, evidence)
             unit = "MB/s" if banner.quantity == "bw" else "us"
             if setting.get("unit", unit) != unit:
                 wrong = f"the table is in {setting['unit']}, {banner.test} prints {unit}"
@@ -134,7 +140,7 @@ class OsuReader(TableReader):
         facts.device = banner.device or silent
         facts.table_seen = True
         facts.names.append((banner.test, evidence))
-        self._banner = banner
+        self._banner, self._columns = banner, []
         self.runs.begin_table(self, plain_rows=True)
 
     def row(self, number: int, line: bytes, key: bytes) -> bool:
@@ -142,7 +148,9 @@ class OsuReader(TableReader):
             banner = self._banner if self.runs.table is self else None
             row = parse_row(decode(line)) if banner else None
             if banner and row:
-                _add(self.run, banner, row, Evidence(self.runs.file, number, decode(line)))
+                evidence = Evidence(self.runs.file, number, decode(line))
+                self.run.note_contradiction(_of_columns(self._columns, row), evidence)
+                _add(self.run, banner, row, evidence)
             return row is not None
         if b"requires" in line and (needed := PATTERNS["ranks"].search(decode(line, 300))):
             facts, evidence = self.run, Evidence(self.runs.file, number, decode(line, 300))
@@ -169,6 +177,22 @@ def _add(facts: JobOutput, banner: OsuBanner, row: OsuRow, evidence: Evidence) -
             buffers=facts.buffers,
         )
     )
+
+
+def _of_columns(columns: Sequence[str], row: OsuRow) -> str:
+    """Return where a row differs from the header: it has more columns, or an average that is
+    outside of its smallest and largest value."""
+    values = [row.value, *row.others]
+    count = len(values) + (row.valid is not None)
+    if columns and count > len(columns):
+        return f"a row has {count + 1} columns, the header names {len(columns) + 1}"
+    named = dict(zip(columns, values, strict=False))
+    for column, average in named.items():
+        kind, _, what = column.partition(" ")
+        low, high = (named.get(f"{end} {what}", average) for end in ("Min", "Max"))
+        if kind == "Avg" and not agrees(average, 2, low, high):
+            return f"{column} {average:g} is not between {low:g} and {high:g}"
+    return ""
 
 
 def _contradiction(banner: OsuBanner, row: OsuRow) -> str:
