@@ -149,7 +149,8 @@ class OsuReader(TableReader):
             row = parse_row(decode(line)) if banner else None
             if banner and row:
                 evidence = Evidence(self.runs.file, number, decode(line))
-                self.run.note_contradiction(_of_columns(self._columns, row), evidence)
+                wrong = _contradiction(banner, row) or _of_columns(self._columns, row)
+                self.run.note_contradiction(wrong, evidence)
                 _add(self.run, banner, row, evidence)
             return row is not None
         if b"requires" in line and (needed := PATTERNS["ranks"].search(decode(line, 300))):
@@ -166,7 +167,6 @@ def _add(facts: JobOutput, banner: OsuBanner, row: OsuRow, evidence: Evidence) -
         facts.dropped_from = facts.dropped_from or evidence
         return
     rate = banner.quantity == "bw"
-    facts.note_contradiction(_contradiction(banner, row), evidence)
     facts.readings.append(
         Reading(
             "bw" if rate else "latency_us",
