@@ -223,7 +223,7 @@ def test_small_messages_of_mpich_may_be_slower():
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ('"wrong": 0}', '"wr', "not a line of gpu_aware: not JSON (Unterminated string"),
+        ('"wrong": 0}', '"wr', "not a line of gpu_aware: is not JSON (Unterminated string"),
         ('"us": ', '"us": "soon", "was": ', "reading.us: Input should be a valid number"),
         ('"reading"', '"readings"', "not a known event"),
     ],
