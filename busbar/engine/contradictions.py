@@ -13,6 +13,7 @@ from busbar.units import format_bytes
 _SLACK = 1e-3
 """Share by which numbers may differ beyond the digits that are printed."""
 _JSON_DECIMALS = 3
+_LEAST_WINDOWS, _LEAST_TRIPS, _LONG_S = 3, 6, 0.1
 
 
 def half_unit(decimals: int) -> float:
@@ -52,7 +53,23 @@ def of_event(reading: events.ReadingEvent, start: events.Start | None) -> str:
     if not reading.verified and (reading.verified == 0 or (start and start.counts)):
         size = format_bytes(reading.nbytes)
         return f"no message of the {reading.metric} at {size} was compared"
+    if start and start.counts and (few := _too_few(reading)):
+        return few
     return _of_collective(reading, start.ranks if start else None)
+
+
+def _too_few(reading: events.ReadingEvent) -> str:
+    """Return what is wrong with the repetitions that a pair of ranks counts.
+
+    It times 3 windows of messages and 3 batches of 2 round trips, or more. Only where a message
+    takes half a second is a window of one message enough; ``_LONG_S`` leaves room for noise.
+    """
+    if reading.metric == "latency" and (reading.trips or 0) < _LEAST_TRIPS:
+        return f"{reading.trips or 0} round trips were timed, not {_LEAST_TRIPS} or more"
+    crawls = reading.windows and reading.window == 1 and (reading.seconds or 0) >= _LONG_S
+    if reading.metric == "bandwidth" and (reading.windows or 0) < _LEAST_WINDOWS and not crawls:
+        return f"{reading.windows or 0} windows were timed, not {_LEAST_WINDOWS} or more"
+    return ""
 
 
 def _of_collective(reading: events.ReadingEvent, ranks: int | None) -> str:

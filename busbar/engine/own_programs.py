@@ -12,8 +12,10 @@ from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.reading import Reading
 from busbar.engine.tool import Contradiction
 from busbar.parse.events import CLOCK_MARGIN, Check, End, Idle, Rank, Start
+from busbar.parse.tables import beside
 from busbar.units import format_bytes
 
+_VERSIONS: dict[str, list[str]] = beside(__file__)
 _DETOUR = "_through_host"
 """So a program names a pair of GPUs that cannot read each other's memory."""
 
@@ -110,6 +112,8 @@ def _of_starts(launch: BenchLaunch, output: JobOutput, starts: Sequence[Start]) 
     for start in starts:
         if start.program != launch.bench:
             yield f"requested {launch.bench}, but {start.program} ran"
+        elif start.version not in (known := _VERSIONS.get(start.program, [])):
+            yield f"{start.program} has no version {start.version!r}; known are {', '.join(known)}"
         if {start.ranks, start.asked_ranks} != {launch.ranks}:
             yield f"requested {launch.ranks} ranks, but {start.ranks} ran"
         on_gpu = launch.gpus or any("D" in reading.buffers for reading in output.readings)

@@ -4,7 +4,11 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 from typing import Any
+
+from yaml import safe_load
 
 from busbar.engine.contradictions import of_event, product_of, rate_of
 from busbar.engine.job_output import JobOutput
@@ -13,6 +17,7 @@ from busbar.engine.reading import Evidence
 from busbar.parse.events import End, Idle, ReadingEvent, Start
 from tests.cases import cases
 
+ROOT = Path(__file__).parents[2]
 LINE = Evidence("log", 1, "a line")
 
 
@@ -61,6 +66,28 @@ def test_each_contradiction_of_a_collective_is_said() -> None:
 
 
 @cases(
+    ("timed", "text"),
+    [
+        ({"windows": 3, "window": 64, "seconds": 0.01}, ""),
+        ({"windows": 1, "window": 64, "seconds": 0.01}, "1 windows were timed, not 3 or more"),
+        ({"window": 64, "seconds": 0.01}, "0 windows were timed, not 3 or more"),
+        ({"windows": 1, "window": 1, "seconds": 0.7}, ""),  # a path that crawls
+        ({"windows": 1, "window": 1, "seconds": 1e-4}, "1 windows were timed, not 3 or more"),
+        ({"us": 2.0, "trips": 6}, ""),
+        ({"us": 2.0, "trips": 5}, "5 round trips were timed, not 6 or more"),
+        ({"us": 2.0}, "0 round trips were timed, not 6 or more"),
+    ],
+)
+def test_few_repetitions_are_no_reading(timed: dict[str, Any], text: str) -> None:
+    seconds = timed.get("seconds", 1.0)
+    rate = timed.get("window", 1) * 1_000_000 / seconds * 1e-9
+    metric: Any = "latency" if "us" in timed else "bandwidth"
+    reading = ReadingEvent(metric, 1_000_000, 0, verified=104, gb_per_s=rate, **timed)
+    assert of_event(reading, Start("gpu_aware", "1.2", "host", 2, 2)) == text
+    assert of_event(reading, Start("gpu_aware", "1.0", "host", 2, 2)) == ""
+
+
+@cases(
     ("version", "ratios", "text"),
     [
         ("9.0", (1.0, None), ""),
@@ -78,3 +105,12 @@ def test_a_clock_is_compared_with_the_kernel(
     output = JobOutput(events=[(event, LINE) for event in (start, idle, End(0, 1.0, at_end))])
     output.finished = LINE
     assert [each.text for each in contradictions(output, None, 2)] == ([text] if text else [])
+
+
+def test_the_last_known_versions_are_those_of_the_sources() -> None:
+    known = safe_load((ROOT / "busbar" / "engine" / "own_programs.yaml").read_text())
+    for program, versions in known.items():
+        (source,) = (ROOT / "reframe_checks" / "src").glob(f"{program}.*")
+        found = re.search(r'(?i:version)"?(?: =|,) "([\d.]+)"', source.read_text())
+        assert found
+        assert found[1] == versions[-1]

@@ -229,6 +229,7 @@ RANK = (
     '{"event": "rank", "rank": %d, "ranks": 4, "node_rank": 1, "host": "vm", "pid": 1,'
     ' "cpus": "0", "device": "0000:00:0c.0", "device_name": "NVIDIA H200"}\n'
 )
+OWN = ("gpu_aware", "memory")
 NCCL_TESTS = ("all_reduce", "all_gather", "alltoall", "broadcast")
 
 STRANGE = [
@@ -255,6 +256,11 @@ STRANGE = [
     ("gpu_aware", r'("nonce": "[0-9a-f]+")', r'"nonce": "00", \1'),
     ("gpu_aware", r'"wrong": 0\}', '"wrong": 9, "wrong": 0}'),
     ("gpu_aware", r'"version": "1.0"', '"version": "1.2", "statistic": "mean"'),  # counts nothing
+    *(
+        (n, rf'("program": "{n}", "version": )"1.."', rf'\1"{v}"')
+        for n in OWN
+        for v in ("0.1", "x")
+    ),
     *(
         ("gpu_aware", rf'"{key}": [0-9.]+', f'"{key}": {value}')
         for key in ("windows", "window", "trips", "seconds", "cpu_seconds")
