@@ -69,6 +69,7 @@ bundle-install: ## verify a bundle, and unpack it into a new directory (FILE=, D
 	@ci/unbundle.sh install "$(FILE)" "$(DIR)" "$(SIGNERS)"
 
 spack: setup ## install the stack of a site from its lock (SITE=, LANE=, PREFIX=, BUILDCACHE=, MIRROR=, ARGS=); the host stack without SITE
+	@[ -z "$(SITE)" ] || $(BIN)/busbar site show "$(SITE)" >/dev/null
 	@ci/spack/setup.sh
 	@ci/spack/install.sh "$(SITE)" "$(LANE)" $(ARGS)
 

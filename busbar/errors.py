@@ -25,6 +25,7 @@ _STEPS = {
     errno.ENOSPC: "make room",
     errno.EDQUOT: "make room",
     errno.EROFS: "choose another place",
+    errno.EISDIR: "name a file in that directory",
 }
 """What to do if a file cannot be read or written."""
 

@@ -67,8 +67,11 @@ class Meant:
         rows.sort(key=lambda row: -of[row["of"]])
         for row in rows:
             if ours := [key for key in row["ours"] if key in self._options]:
-                step = f"write {self._written(ours[0], value)}"
-                return f" (an option of {row['of']}); {step}" if ours[0] not in close else ""
+                pairs = dict(pairwise(self._words))
+                largest = [pairs[name] for name in row.get("largest", ()) if name in pairs]
+                step = f"write {self._written(ours[0], (largest or [value])[0])}"
+                is_new = ours[0] not in close or ":" in value  # --system SITE:PARTITION
+                return f" (an option of {row['of']}); {step}" if is_new else ""
         then = [f" (an option of {row['of']}); {row['then']}" for row in rows if row["then"]]
         if self._of_slurm and not (close or then) and word in sbatch_options():
             joined = f"{word}{'=' if word.startswith('--') else ' '}{value}" if value else word
@@ -106,7 +109,11 @@ class Meant:
     def _written(self, key: str, value: str) -> str:
         """Return an option with the value if that is (almost) valid, otherwise with its form."""
         action = self._options[key]
-        is_count = value.isdecimal() and action.metavar == "NODES"  # -N 2 is no name
+        if key == "--site" and ":" in value and "--partition" in self._options:
+            return "--site {} --partition {}".format(*map(shlex.quote, value.split(":")[:2]))
+        # -N 2 is no name, and 'osu and bw' no name of a check
+        is_count = value.isdecimal() and action.metavar == "NODES"
+        is_count = is_count or (key == "--name" and " " in value)
         if value and not is_count and (valid := next(_valid(action, value), "")):
             return f"{key} {shlex.quote(valid)}"
         known = " or ".join(shlex.quote(str(each)) for each in action.choices or ())

@@ -86,7 +86,8 @@ def ignored_variable(command: str, options: Container[str]) -> str:
         if command == "check" and key and word in known:
             return f"{name}: only plain ReFrame reads it, ignored; write {key} {os.environ[name]}"
         meant = [f"{key} {os.environ[name]}"] * bool(key)
-        meant += [f"{_OURS}{each}" for each in nearest(word, known)]
+        like = nearest(word, known) or [n for n in known if n.startswith(f"{word.split('_')[0]}_")]
+        meant += [f"{_OURS}{each}" for each in sorted(like)[:2]]
         if word not in known and meant:
             return f"{name}: unknown variable, ignored; did you mean {' or '.join(meant)}?"
     return ""

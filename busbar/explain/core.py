@@ -45,6 +45,7 @@ from busbar.units import format_bytes
 from busbar.verdict import Verdict
 from busbar.words import names_text
 
+_MOST_LINES = 4
 _EXPECTED = """expected the output of OSU, nccl-tests, rccl-tests, gpu_aware, NCCL_DEBUG, UCX, \
 MPI or Slurm, or a known error message"""
 
@@ -294,7 +295,13 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
             **vars(place),
             consequences=after,
         )
-        causes.setdefault((f.id, f.details.get("rank")), own)
+        key = f.id, f.details.get("rank")
+        if first := causes.get(
+            key
+        ):  # another log shows the same: the kernel's Xid of an ECC error
+            lines = dict.fromkeys((*first.evidence, *own.evidence))
+            own = replace(first, evidence=tuple(lines)[: max(_MOST_LINES, len(first.evidence))])
+        causes[key] = own
     return list(causes.values())
 
 

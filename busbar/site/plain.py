@@ -55,6 +55,8 @@ def _value(error: Any) -> tuple[str, str]:
         rule, hint = f"must be {words}", _WORDS["hints"].get(words, f"write {words}")
         if kind == "string_type" and isinstance(value, int | float):
             hint = f'write it in quotes: "{value}"'
+        elif error["loc"][-1] == "nodes" and isinstance(value, str) and value[:1].isalpha():
+            hint = f"write nodelist: {value}; nodes is their number"
         elif words.endswith("number") and isinstance(value, str):
             number = _number(str(error["loc"][-1]), value) or "the number"
             hint = hint.replace("the number", number, 1)
