@@ -55,11 +55,8 @@ def _value(error: Any) -> tuple[str, str]:
         rule, hint = f"must be {words}", _WORDS["hints"].get(words, f"write {words}")
         if kind == "string_type" and isinstance(value, int | float):
             hint = f'write it in quotes: "{value}"'
-        elif error["loc"][-1] == "nodes" and isinstance(value, str) and value[:1].isalpha():
-            hint = f"write nodelist: {value}; nodes is their number"
         elif words.endswith("number") and isinstance(value, str):
-            number = _number(str(error["loc"][-1]), value) or "the number"
-            hint = hint.replace("the number", number, 1)
+            hint = _instead_of_text(str(error["loc"][-1]), value, hint)
     elif kind in _WORDS["bounds"]:
         words, key = _WORDS["bounds"][kind]
         rule = f"{words} {context[key]:g}"
@@ -68,6 +65,13 @@ def _value(error: Any) -> tuple[str, str]:
     elif kind == "string_too_short":
         rule, hint = "must not be empty", "write a value, or remove the key"
     return rule, hint
+
+
+def _instead_of_text(key: str, text: str, hint: str) -> str:
+    """Return what to write instead of a text where a number belongs."""
+    if key == "nodes" and text[:1].isalpha():
+        return f"write nodelist: {text}; nodes is their number"
+    return hint.replace("the number", _number(key, text) or "the number", 1)
 
 
 def _number(key: str, text: str) -> str:

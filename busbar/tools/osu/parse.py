@@ -90,6 +90,10 @@ def parse_setting(line: str) -> dict[str, str] | None:
     return next((match.groupdict() for match in found), None)
 
 
+_FULL = 4
+"""Numbers after the size of a row with ``-f``: average, least, largest, iterations."""
+
+
 class OsuReader(TableReader):
     """Reads tables; a row is two numbers, so it counts only after a title."""
 
@@ -111,7 +115,7 @@ class OsuReader(TableReader):
         elif banner and (setting := parse_setting(text)):
             self.run.settings.append((setting, evidence))
             if columns := PATTERNS["columns"].match(text):
-                self._columns = PATTERNS["between_columns"].split(columns[1].strip())
+                self._columns = PATTERNS["between_columns"].split(columns["names"].strip())
             if "datatype" in setting and numbers.count(banner.version.partition(".")[0]) < 7:
                 wrong = f"version {banner.version} prints no datatype, 7.x does"
                 self.run.note_contradiction(wrong, evidence)
@@ -184,6 +188,10 @@ def _of_columns(columns: Sequence[str], row: OsuRow) -> str:
     outside of its smallest and largest value."""
     values = [row.value, *row.others]
     count = len(values) + (row.valid is not None)
+    if len(columns) == 1 and len(values) == _FULL:  # 7.3 with -f prints the short header
+        _, _, what = columns[0].partition(" ")
+        columns = [columns[0], f"Min {what}", f"Max {what}", "Iterations"]
+        count = len(columns)
     if columns and count > len(columns):
         return f"a row has {count + 1} columns, the header names {len(columns) + 1}"
     named = dict(zip(columns, values, strict=False))
