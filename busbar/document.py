@@ -132,19 +132,22 @@ def _validator(kind: Any, finite: bool) -> SchemaValidator:
 
     # A class inherits the configuration of the enclosing class.
     adapter = TypeAdapter(tuple[kind], config=ConfigDict(allow_inf_nan=not finite))
-    return SchemaValidator(_ending_early(adapter.core_schema))
+    return SchemaValidator(_strict(adapter.core_schema))
 
 
-def _ending_early(schema: Any) -> Any:
-    """Return a pydantic schema that stops early at errors in lists and mappings.
+def _strict(schema: Any) -> Any:
+    """Return a pydantic schema that takes no text for a number, and no number for a flag.
 
-    Otherwise pydantic would keep every error of millions of wrong rows.
+    It stops early at errors in lists and mappings: pydantic would keep every error of millions of
+    wrong rows. Keys of mappings are text in JSON, also where they are numbers.
     """
     if isinstance(schema, list):
-        return [_ending_early(each) for each in schema]
+        return [_strict(each) for each in schema]
     if not isinstance(schema, dict):
         return schema
-    schema = {key: _ending_early(value) for key, value in schema.items()}
+    schema = {k: v if k == "keys_schema" else _strict(v) for k, v in schema.items()}
+    if schema.get("type") in ("int", "float", "bool"):
+        schema["strict"] = True
     if schema.get("type") in ("list", "tuple"):
         schema["fail_fast"] = True
     if schema.get("type") != "dict":

@@ -106,3 +106,27 @@ def test_the_schema_names_the_document(tmp_path: Path) -> None:
     file.write_text('{"name": "x"}')
     assert read_document(file, "", _Other, _Outer) == _Other(name="x")
     assert parse_document(_Inner, {"first": 1}) == _Inner(1)
+
+
+@dataclass(frozen=True)
+class _Typed:
+    number: float = 0.0
+    whole: int = 0
+    flag: bool = False
+    by_number: dict[int, float] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize(
+    ("key", "wrong"),
+    [
+        *(("number", wrong) for wrong in ("100", True)),
+        *(("whole", wrong) for wrong in ("100", True, 1.0)),
+        *(("flag", wrong) for wrong in ("yes", 1)),
+        ("by_number", {"3": "1"}),
+    ],
+)
+def test_text_is_no_number_and_no_flag(key: str, wrong: object) -> None:
+    right = {"number": 1, "whole": 1, "flag": True, "by_number": {"3": 1}}
+    assert parse_document(_Typed, right) == _Typed(1.0, 1, True, {3: 1.0})
+    with pytest.raises(ValueError, match=f"^{key}"):
+        parse_document(_Typed, right | {key: wrong})

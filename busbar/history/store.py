@@ -169,7 +169,7 @@ class HistoryStore:
         with self._errors():
             rows = self.connection.execute(f"SELECT id, {names} FROM {table}")  # noqa: S608
             rows.row_factory = sqlite3.Row
-            return {row["id"]: self._parsed(table, row["id"], kind, dict(row)) for row in rows}
+            return {row["id"]: self._parsed(table, row["id"], kind, _row(row)) for row in rows}
 
     def _parsed(self, table: str, number: int, kind: Callable[..., _T], value: object) -> _T:
         try:
@@ -228,6 +228,14 @@ class HistoryStore:
 
 def _sorted(texts: str) -> tuple[str, ...]:
     return tuple(sorted(map(str, json.loads(texts))))
+
+
+def _row(row: sqlite3.Row) -> dict[str, object]:
+    """Return a row by its columns; SQLite has numbers for flags."""
+    found = dict(row)
+    if found.get("calibrated") in (0, 1):
+        found["calibrated"] = bool(found["calibrated"])
+    return found
 
 
 def _loaded(text: object) -> object:
