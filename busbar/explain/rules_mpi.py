@@ -326,6 +326,7 @@ def same_gpu(context: Context) -> Finding | None:
         for j in context.judged
         if j.verdict is Verdict.IMPOSSIBLE
         and j.reading.evidence
+        and j.reading.buffers != "H"  # a copy that no GPU makes
         and math.isfinite(j.reading.value)
         and j.reading.value > _MEMORY_RATE * _links(context, j)
     ]

@@ -190,6 +190,9 @@ FORGED: dict[str, dict[str, Break]] = {
         "G4-reading-of-PyTorch-after-the-end": moved_behind(f"^{READ}.*", END),
     },
     "memory": {
+        "G5-host-memory-beyond-its-cores": every(
+            r'("operation": "(?:one|all)_cores?".*"gb_per_s": )[\d.]+', r"\g<1>5000"
+        ),
         "G2-best-of-copies": once(START, f'{START}, "statistic": "best"'),
         "G4-copy-after-the-end": moved_behind(f"^{READ}.*", END),
         "G5-memory-slower-than-its-kind": every(
