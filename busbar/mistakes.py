@@ -102,10 +102,14 @@ def refuse_other_file(command: str, words: Sequence[str]) -> None:
         if not os.path.isfile(name):
             continue
         error = _of_kind(Path(name), f"{command} {option}".strip())
-        kind = _kind(Path(name))
-        is_certain = "name" in kind or '"busbar-' in kind.get("pattern", "")
-        if error and (command != "explain" or is_certain):
+        if error and (command != "explain" or _is_certain(Path(name))):
             raise error
+
+
+def _is_certain(path: Path) -> bool:
+    """Return whether the name of a file, or the schema in it, says what it is."""
+    kind = _kind(path)
+    return "name" in kind or '"busbar-' in kind.get("pattern", "")
 
 
 def _names(words: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -140,7 +144,8 @@ def of_file(error: BusbarError, command: str, words: Sequence[str]) -> BusbarErr
             whole = error.where.rstrip("/") == name  # not for files inside an image
             if whole and path.is_dir():
                 inside = [f for f in sorted(path.glob("*.json*")) if place in _kind(f)["accepted"]]
-                others = (_of_kind(f, place) for f in sorted(path.glob("*.json*")))
+                certain = filter(_is_certain, sorted(path.glob("*.json*")))
+                others = (_of_kind(f, place) for f in certain)
                 if other := next(filter(None, others), None) if not inside else None:
                     return other
                 if "regular file" in error.what:

@@ -102,11 +102,11 @@ def page(tmp_path: Path) -> str:
         *curve_rows(),
         *matrix_rows(slow=2),
         *matrix_rows(where="n2"),
-        row(MARKUP, float("nan"), where=MARKUP, pair=MARKUP, bytes=8, message=MARKUP),
+        row(MARKUP, 1.0, verdict=Verdict.FAILED, where=MARKUP, pair=MARKUP, message=MARKUP),
         row("awaits", verdict=Verdict.NOT_RUN, where="n3", message=MARKUP),
     ]
     causes = [cause("link_matrix", "nvlink-narrow"), cause(MARKUP, MARKUP, summary=MARKUP)]
-    skipped = [{"check": MARKUP, "reason": MARKUP}]
+    skipped = [{"check": f"skipped {MARKUP}", "reason": MARKUP}]
     notes = [{"check": MARKUP, "id": MARKUP, "summary": MARKUP, "evidence": []}]
     run = snapshot(
         tmp_path,
