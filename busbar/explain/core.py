@@ -295,13 +295,10 @@ def _select(findings: Sequence[Finding], outcome: Verdict, context: Context) -> 
             **vars(place),
             consequences=after,
         )
-        key = f.id, f.details.get("rank")
-        if first := causes.get(
-            key
-        ):  # another log shows the same: the kernel's Xid of an ECC error
-            lines = dict.fromkeys((*first.evidence, *own.evidence))
-            own = replace(first, evidence=tuple(lines)[: max(_MOST_LINES, len(first.evidence))])
-        causes[key] = own
+        # Another log may show the same: the kernel's Xid beside the CUDA error.
+        first = causes.get(key := (f.id, f.details.get("rank")), own)
+        lines = tuple(dict.fromkeys((*first.evidence, *own.evidence)))
+        causes[key] = replace(first, evidence=lines[: max(_MOST_LINES, len(first.evidence))])
     return list(causes.values())
 
 

@@ -90,10 +90,6 @@ def parse_setting(line: str) -> dict[str, str] | None:
     return next((match.groupdict() for match in found), None)
 
 
-_FULL = 4
-"""Numbers after the size of a row with ``-f``: average, least, largest, iterations."""
-
-
 class OsuReader(TableReader):
     """Reads tables; a row is two numbers, so it counts only after a title."""
 
@@ -153,7 +149,10 @@ class OsuReader(TableReader):
             row = parse_row(decode(line)) if banner else None
             if banner and row:
                 evidence = Evidence(self.runs.file, number, decode(line))
-                wrong = _contradiction(banner, row) or _of_columns(self._columns, row)
+                commands = [each for each, _ in self.run.commands]
+                full = not commands or any("-f" in each.arguments for each in commands)
+                columns = _full(self._columns) if full else self._columns
+                wrong = _contradiction(banner, row) or _of_columns(columns, row)
                 self.run.note_contradiction(wrong, evidence)
                 _add(self.run, banner, row, evidence)
             return row is not None
@@ -183,15 +182,17 @@ def _add(facts: JobOutput, banner: OsuBanner, row: OsuRow, evidence: Evidence) -
     )
 
 
+def _full(columns: list[str]) -> list[str]:
+    """Return the columns of a table with ``-f``, whose header 7.3 prints as without it."""
+    kind, _, what = columns[0].partition(" ") if len(columns) == 1 else ("", "", "")
+    return [columns[0], f"Min {what}", f"Max {what}", "Iterations"] if kind == "Avg" else columns
+
+
 def _of_columns(columns: Sequence[str], row: OsuRow) -> str:
     """Return where a row differs from the header: it has more columns, or an average that is
     outside of its smallest and largest value."""
     values = [row.value, *row.others]
     count = len(values) + (row.valid is not None)
-    if len(columns) == 1 and len(values) == _FULL:  # 7.3 with -f prints the short header
-        _, _, what = columns[0].partition(" ")
-        columns = [columns[0], f"Min {what}", f"Max {what}", "Iterations"]
-        count = len(columns)
     if columns and count > len(columns):
         return f"a row has {count + 1} columns, the header names {len(columns) + 1}"
     named = dict(zip(columns, values, strict=False))
