@@ -10,7 +10,7 @@ import argparse
 import re
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from inspect import cleandoc
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +27,7 @@ Declaration = Callable[[argparse._ActionsContainer], object]
 
 PATHS = ("FILE", "DIR", "PATH")
 """Metavars of arguments that default to type `Path`."""
+_STEP = re.compile(r"; (?P<verb>write|did you mean) (?P<what>[^;]+)$")
 _OF_FILES = re.compile(r"\.(?:csv|html|json|log|md|out|pdf|png|txt|xml|yaml)")
 
 
@@ -126,8 +127,18 @@ class Parser(argparse.ArgumentParser):
         if not unknown:
             found, unknown = super().parse_known_args(args, namespace)
         if unknown:
-            self.error(f"unrecognized arguments: {' '.join(unknown)}{self.meant(unknown[0])}")
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{self._meant_by(unknown)}")
         return found, unknown
+
+    def _meant_by(self, words: Sequence[str]) -> str:
+        """Return the replacement of the first word, and of the next one if it has another."""
+        first, *others = dict.fromkeys(map(self.meant, words))
+        step = _STEP.search(first)
+        for other in others[:1] if step else ():
+            more = _STEP.search(other)
+            if step and more and step["verb"] == more["verb"]:
+                return f"{first.rstrip('?')} and {more['what']}"
+        return first
 
     def _is_unknown(self, word: str) -> bool:
         name = word.partition("=")[0]

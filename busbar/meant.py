@@ -73,7 +73,7 @@ class Meant:
                 is_new = ours[0] not in close or ":" in value  # --system SITE:PARTITION
                 return f" (an option of {row['of']}); {step}" if is_new else ""
         then = [f" (an option of {row['of']}); {row['then']}" for row in rows if row["then"]]
-        if self._of_slurm and not (close or then) and word in sbatch_options():
+        if self._of_slurm and not then and word in sbatch_options():
             joined = f"{word}{'=' if word.startswith('--') else ' '}{value}" if value else word
             return f"; an option of Slurm is given as --sbatch '{joined}'"
         return then[0] if then else ""
@@ -117,7 +117,7 @@ class Meant:
         if value and not is_count and (valid := next(_valid(action, value), "")):
             return f"{key} {shlex.quote(valid)}"
         known = " or ".join(shlex.quote(str(each)) for each in action.choices or ())
-        return f"{key} {action.metavar or known}"
+        return f"{key} {action.metavar or known}".strip()
 
     def value(self, action: argparse.Action, value: str) -> str:
         """Return the valid value that is meant: with the word after it, or in another unit."""
@@ -127,6 +127,8 @@ class Meant:
         if key and is_typed and accepts(action, both):
             return f"; write {key} {shlex.quote(both)}"
         parts = [each for each in re.split("[,:]", value) if accepts(action, each)]  # 8M:1G
+        if parts and accepts(action, f"{parts[0]},{parts[0]}"):  # no part of a list is the list
+            parts = []
         meant = next(_valid(action, value), (parts or [""])[-1])
         return f"; did you mean {f'{key} {meant}'.strip()!r}?" if meant else ""
 

@@ -180,6 +180,15 @@ def test_truncated_table() -> None:
     assert not ids(run(cut + "node1:1:1 [0] NCCL INFO NET/IB : failed to open a device\n"))
 
 
+def test_an_xid_beside_the_error_of_cuda() -> None:
+    """The kernel's line is evidence of the same cause."""
+    error = "[rank5]: RuntimeError: CUDA error: uncorrectable ECC error encountered\n"
+    kernel = "Nov 21 04:41:05 n1 kernel: NVRM: Xid (PCI:0000:c3:00): 48, pid=9, DBE on FBPA 4\n"
+    found = run(error + kernel)
+    assert ids(found) == {"gpu-fault"}
+    assert [line.text + "\n" for line in found.causes[0].evidence] == [error, kernel]
+
+
 def test_a_row_in_which_the_file_ends() -> None:
     whole = nccl_table({1 << 28: 340.0, 1 << 30: 355.0})
     assert ids(run(whole[: whole.index("# Out") - 40])) == {"truncated-output"}
