@@ -16,6 +16,7 @@ from busbar.check import surroundings
 from busbar.check.default_site import default_site
 from busbar.check.document import missing_features
 from busbar.check.listing import Match, lines
+from busbar.check.names import short_name
 from busbar.check.processes import Interrupted, Interruption
 from busbar.check.reframe import ReFrame
 from busbar.check.run import RunPlan, Step, job_count, load, run
@@ -130,6 +131,11 @@ def _measure(args: argparse.Namespace, output: Path, state: RunState, reframe: R
     jobs = job_count(state.chosen, plan.sweep)
     ahead = f": {counted(jobs, 'job')}" if jobs else ""
     tell(f"site {state.site}, lane {state.lane}{_place(state.target)}{ahead}")
+    names = {short_name(each.name).split()[0] for each in state.chosen}
+    for each in plan.variables:
+        check = each.partition("=")[0].rpartition(".")[0]
+        if check and check not in names:
+            tell(f"-S {each}: no check of this run is named {check}")
     waits = waiting_shown(output, tell) if state.target.nodes else nullcontext()
     remove_old_results(output)
     with args.interruption.held(), stderr().progress(jobs) as bar, waits:

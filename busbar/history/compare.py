@@ -23,6 +23,8 @@ from busbar.words import grouped
 
 _OF_KEY = tuple(each.name for each in fields(HistoryKey))
 _RANGE = ".."
+_SHORTEST = 4
+"""Characters of an id that hardly begin two of them."""
 EMPTY = (
     "the history in {} is empty; next: busbar check, busbar history import FILE, or "
     "BUSBAR_HISTORY=DIR with another history"
@@ -59,6 +61,10 @@ class Selection:
         with suppress(ValueError):  # not a time: the id of a session
             first = moment(text)
             return cls(begun=first) if "T" in text else cls(first=first, last=first + DAY_S)
+        if len(text) < _SHORTEST:
+            what = f"{text!a} is too short for the id of a session"
+            hint = f"busbar history list prints them; write {_SHORTEST} characters or more"
+            raise BusbarError(what, hint=hint)
         return cls(source=text)
 
 

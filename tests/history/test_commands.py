@@ -41,12 +41,16 @@ def fill(directory: Path, factor: float = 1.0, nights: int = 40) -> None:
                 }
                 place = {"site": "alpha", "partition": "gpu", "time": 1.7e9 + night * 86400}
                 records.append(HistoryRecord(check="xccl", rows=(row,), **stack, **place))
-            opened.add(f"session {number}", "host", records)
+            opened.add(f"session 5a48{number}", "host", records)
 
 
 @cases(
     ("a", "b"),
-    [("delivery=wheels", "delivery=spack"), ("driver=570", "delivery=spack"), ("0", "session 1")],
+    [
+        ("delivery=wheels", "delivery=spack"),
+        ("driver=570", "delivery=spack"),
+        ("5a480", "session 5a481"),
+    ],
 )
 def test_compare(a: str, b: str, store: Path, busbar: Command) -> None:
     if not store.exists():
@@ -59,7 +63,7 @@ def test_compare(a: str, b: str, store: Path, busbar: Command) -> None:
 
 @cases(
     ("words", "readings"),
-    [(["session 1"], [40]), (["SESSION 0", "busbw"], [40]), (["host"], [40, 40])],
+    [(["session 5a481"], [40]), (["SESSION 5A480", "busbw"], [40]), (["host"], [40, 40])],
 )
 def test_show_a_session(
     words: list[str], readings: list[int], store: Path, busbar: Command
