@@ -188,7 +188,7 @@ def _run(words: list[str], command: str, interruption: Interruption | None = Non
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Explain what is no bug: a name that no file can have, a package that is not installed."""
+    """Explain what is not a bug: a name that no file can have, a package that is not installed."""
     try:
         yield
     except OSError as error:

@@ -111,7 +111,7 @@ class Meant:
         action = self._options[key]
         if key == "--site" and ":" in value and "--partition" in self._options:
             return "--site {} --partition {}".format(*map(shlex.quote, value.split(":")[:2]))
-        # -N 2 is no name, and 'osu and bw' no name of a check
+        # -N 2 is not a name, and 'osu and bw' is not the name of a check
         is_count = value.isdecimal() and action.metavar == "NODES"
         is_count = is_count or (key == "--name" and " " in value)
         if value and not is_count and (valid := next(_valid(action, value), "")):

@@ -70,7 +70,7 @@ def synonyms() -> dict[str, list[str]]:
 
 
 def _like(word: str, known: Iterable[str]) -> list[str]:
-    """Return words of the same length, first letter and digits: h100 is no misspelled h200."""
+    """Return words of the same length, first letter and digits: h100 is not a misspelled h200."""
     digits = re.findall("[0-9]", word)
     same = [each for each in known if each[:1] == word[:1] and abs(len(each) - len(word)) <= 1]
     return [each for each in same if re.findall("[0-9]", each) == digits]

@@ -123,8 +123,9 @@ def test_what_leaves_the_directory_is_refused(
 ) -> None:
     """Whoever makes a bundle can give it the right digest."""
     path, parts = pack(content, tmp_path / "a.tar"), tmp_path / "parts"
-    with tarfile.open(path) as outer:
-        outer.extractall(parts, filter="data")
+    parts.mkdir()
+    # Python 3.11.2 of Debian 12 has no filters for archives.
+    ran("tar", "--extract", "--file", path, "--directory", parts, check=True)
     inner = (parts / "content.tar").read_bytes().rstrip(b"\0")
     padded = inner + bytes(-len(inner) % 512)
     (parts / "content.tar").write_bytes(padded + archive(name, target=target))

@@ -122,7 +122,7 @@ def load(plan: RunPlan, reframe: ReFrame) -> list[Match]:
     Raises ``BusbarError`` if a check file cannot be loaded; :func:`run` then reports it as an
     outcome.
     """
-    output_directory(plan.output, "--output")  # that of a repetition is new
+    output_directory(plan.output, "--output")  # a repetition has a new directory
     return reframe.load(_arguments(plan))
 
 

@@ -122,7 +122,7 @@ class CheckDocument:
             yield "verdict", f"is {self.verdict}, but {self.interrupted} ended the run"
 
     def _of_checks(self) -> Contradictions:
-        """Yield what is said of checks without results, and causes of healthy checks."""
+        """Yield statements about checks without results, and causes of healthy checks."""
         checks = {row.check: row.verdict.is_problem for row in self.results}
         checks |= {row.check: True for row in self.results if row.verdict.is_problem}
         said = [(f"causes.{at}", each.check) for at, each in enumerate(self.causes)]

@@ -212,7 +212,7 @@ class View:
         return libraries
 
     def linked(self, user: ContainerFile, name: str) -> ContainerFile | None:
-        """Return the library in the directories that its user names: that of the link."""
+        """Return the library in the directories that its user names: the library of the link."""
         facts = elf.read(user)
         own = _expand((*facts.rpath, *facts.runpath), user.path) if facts else ()
         found = (self.find(PurePosixPath(directory) / name) for directory in own)
