@@ -20,8 +20,8 @@ from busbar.check.surroundings import close_history_lock, own
 from busbar.engine.check_document import CheckDocument
 from busbar.errors import BusbarError
 from busbar.gate.memory import recall
-from busbar.gate.run import judge_commands
 from busbar.gate.site import CommandRule
+from busbar.gate.site_commands import judge_commands
 from busbar.verdict import Verdict
 from tests.files import written
 from tests.gate.node import SITE

@@ -14,7 +14,8 @@ from busbar.certify.ledger import SWEEP, Ledger
 from busbar.certify.plan import Work, lacking, soaked, works
 from busbar.check.processes import Interruption
 from busbar.cluster.nightly import gate
-from busbar.cluster.nightly.stages import Ended, NightJob, run
+from busbar.cluster.nightly.process import Ended, run
+from busbar.cluster.nightly.stages import NightJob
 from busbar.data import CHECKS, busbar
 from busbar.redact import REPLACEMENT
 from busbar.slurm.hostlist import fold

@@ -17,7 +17,7 @@ from busbar.certify.contract import Contract
 from busbar.certify.readings import against_nodes
 from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.nightly import gate
-from busbar.cluster.nightly.stages import Ended
+from busbar.cluster.nightly.process import Ended
 from busbar.cluster.sweep.document import SweepRun, read_sweep
 from busbar.document import read_document, to_json
 from busbar.engine.results import RESULTS_FILE

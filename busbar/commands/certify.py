@@ -21,7 +21,8 @@ from busbar.certify.verify import Verification, verify
 from busbar.check.processes import Interruption
 from busbar.check.surroundings import own, refuse_without_space
 from busbar.cluster.nightly.night import Night
-from busbar.cluster.nightly.stages import GRACE_S, NightJob
+from busbar.cluster.nightly.process import GRACE_S
+from busbar.cluster.nightly.stages import NightJob
 from busbar.commands.declare import choice_of, command, group, show, tell, wish_of
 from busbar.document import to_json
 from busbar.errors import BusbarError, file_error, require_known

@@ -21,8 +21,9 @@ from busbar.check.places import ring
 from busbar.check.processes import Interruption
 from busbar.check.surroundings import own, refuse_without_space
 from busbar.cluster.nightly import night as nights
+from busbar.cluster.nightly.process import GRACE_S
 from busbar.cluster.nightly.run import Runner
-from busbar.cluster.nightly.stages import GRACE_S, NightJob, sample_of
+from busbar.cluster.nightly.stages import NightJob, sample_of
 from busbar.commands.declare import choice_of, output_of, show, tell, wish_of
 from busbar.data import busbar
 from busbar.document import to_json

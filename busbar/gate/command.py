@@ -11,148 +11,26 @@ import argparse
 import contextlib
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from datetime import datetime
 from functools import partial
 from itertools import starmap
 from pathlib import Path
 from pkgutil import get_data
 
 from busbar.arguments import Parser, described, option
-from busbar.boundary import metric_label, refuse_foreign, replace_file
 from busbar.errors import BusbarError, of_os
 from busbar.gate import site as sites
 from busbar.gate import slurm as scheduler
-from busbar.gate.findings import GateDocument, gravest_first
+from busbar.gate.findings import GateDocument
 from busbar.gate.memory import recall
+from busbar.gate.output import show, write_metrics
 from busbar.gate.run import GateOptions, run
 from busbar.gate.site import GateSite, Xid
-from busbar.plain import Column, Part, Plain, stderr, stdout
+from busbar.plain import Plain, stderr, stdout
 from busbar.redact import redact
-from busbar.verdict import STYLES, Verdict
 
-# ---- The result of the gate as text or metrics
-DRAIN = "drain: "
-"""What the line with the reason begins with. The scripts for Slurm look for it."""
-_RANKS = {"verdict": 0, "check": 0, "where": 1, "value": 2, "band": 3, "mode": 5, "note": 4}
-_COLUMNS = tuple(Column(name, rank=rank) for name, rank in _RANKS.items())
-_MOST_FAULTS = 3
-
-
-def show(result: GateDocument, screen: Plain) -> None:
-    """Print what is wrong, a line for each check that did not pass, and the reason of a drain."""
-    verdict = (str(result.verdict), STYLES[result.verdict])
-    screen.line(verdict, f": {result.node}: {_sentence(result)}")
-    rows: list[list[Part]] = [
-        [
-            (str(row.verdict), STYLES[row.verdict]),
-            *(row.check, row.where, row.value, row.band, row.mode, row.note),
-        ]
-        for row in gravest_first(result.checks)
-        if row.verdict is not Verdict.PASS or row.gb_per_s is not None
-    ]
-    if rows:
-        screen.fitted(_COLUMNS, rows)
-    for problem in result.problems:
-        screen.line(f"not complete: {problem}")
-    if step := _next(result):
-        screen.line(f"next: {step}")
-    passed = sum(row.verdict is Verdict.PASS for row in result.checks)
-    kind = "state only" if result.passive else "state and copies"
-    site = f"site {result.site}" if result.site else "no site"
-    screen.line(
-        f"{passed} of {len(result.checks)} checks pass, {kind}, {site}, {result.seconds:.1f} s"
-    )
-    if result.reason:
-        screen.line(f"{'' if result.drain else 'would '}{DRAIN}{result.reason}")
-
-
-def _sentence(result: GateDocument) -> str:
-    faults = [row for row in gravest_first(result.checks) if row.is_fault]
-    if faults:
-        parts = [
-            f"{row.check} {row.where}".strip()
-            + f" is {row.value}"
-            + f", not {row.band}" * bool(row.band)
-            for row in faults
-        ]
-        ending = "; the site only observes this: the node stays in service"
-        if result.reason:
-            ending = "" if result.drain else "; a dry run drains nothing"
-        return "; ".join(parts[:_MOST_FAULTS]) + _more(parts) + ending
-    doubtful = [row for row in result.checks if row.verdict is Verdict.UNKNOWN]
-    open_ = [*result.problems, *(f"{row.check}: {row.note}" for row in doubtful)]
-    if open_:
-        return f"no certain fault was found; {open_[0]}" + _more(open_, 1)
-    return "no fault was found, it is fit for jobs"
-
-
-def _next(result: GateDocument) -> str:
-    """Return what to do; empty if nothing is wrong."""
-    called = f"busbar gate --site {result.site}" if result.site else "busbar gate"
-    if sys.argv[0].endswith(".pyz"):
-        called = f"python3 -I {shlex.quote(sys.argv[0])}"
-    if result.problems:
-        return f"{result.problems[0]}; then run {called} again"
-    if not result.site:
-        return "busbar site list, then busbar gate --site NAME, which checks more"
-    if faults := [row for row in gravest_first(result.checks) if row.is_fault]:
-        first = faults[0]
-        return f"{f'{first.check} {first.where}'.strip()}: {first.remedy}; then run {called} again"
-    open_ = [row.check for row in result.checks if row.verdict is Verdict.UNKNOWN]
-    return f"nothing to repair; the line for {open_[0]} gives the reason" if open_ else ""
-
-
-def _more(parts: Sequence[str], shown: int = _MOST_FAULTS) -> str:
-    return f"; and {len(parts) - shown} more" if len(parts) > shown else ""
-
-
-def write_metrics(result: GateDocument, path: Path) -> None:
-    """Write the metrics for node_exporter's textfile collector; it never sees half a file."""
-    refuse_foreign(path.parent, str(path))
-    replace_file(path, metrics(result), public=True)
-
-
-def metrics(result: GateDocument) -> str:
-    """Return the metrics in the text format of Prometheus."""
-    at = datetime.fromisoformat(result.time).timestamp()
-    places = [(row, {"check": row.check, "where": row.where}) for row in result.checks]
-    gauges: tuple[tuple[str, str, list[tuple[dict[str, str], float]]], ...] = (
-        ("drain", "Whether the node must leave service", [({}, result.drain)]),
-        ("complete", "Whether all checks ran", [({}, not result.problems)]),
-        ("duration_seconds", "How long the gate took", [({}, result.seconds)]),
-        ("timestamp_seconds", "When the gate began", [({}, at)]),
-        (
-            *("verdict", "1 for the verdict of the last run"),
-            [({"verdict": str(each)}, each is result.verdict) for each in Verdict],
-        ),
-        (
-            *("fault", "Whether a check found a fault"),
-            [(place | {"mode": row.mode}, row.is_fault) for row, place in places],
-        ),
-        (
-            *("unknown", "Whether the state of a check is unknown"),
-            [(place, row.verdict is Verdict.UNKNOWN) for row, place in places],
-        ),
-        (
-            *("copy_bytes_per_second", "Rate of a copy"),
-            [(place, row.gb_per_s * 1e9) for row, place in places if row.gb_per_s is not None],
-        ),
-    )
-    lines = []
-    for name, text, samples in gauges:
-        full = f"busbar_gate_{name}"
-        lines += [f"# HELP {full} {text}", f"# TYPE {full} gauge"]
-        for labels, value in samples:
-            words = ",".join(f'{key}="{metric_label(label)}"' for key, label in labels.items())
-            lines.append(f"{full}{f'{{{words}}}' if words else ''} {float(value)!r}")
-    return "\n".join(lines) + "\n"
-
-
-# ---- The command
 EXIT_FAULT = 1
 _EXIT_USAGE = 2
 _LEAST_S, _MOST_S = 2.0, 3600.0

@@ -4,151 +4,27 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 
-from busbar.boundary import refuse_foreign_code
 from busbar.errors import BusbarError
-from busbar.gate import bounded
 from busbar.gate.active import measure
-from busbar.gate.bounded import Output, Task, finish
-from busbar.gate.findings import Basis, GateDocument, GateFinding, compared, concluded, unknown
+from busbar.gate.bounded import Task, finish
+from busbar.gate.findings import Basis, GateDocument, GateFinding, concluded
 from busbar.gate.memory import GateMemory, LogLook, is_starved, recall
 from busbar.gate.passive import gather
-from busbar.gate.site import CommandRule, GateSite, NodeKind, NodePort, Xid
+from busbar.gate.ports import judge_ports
+from busbar.gate.site import GateSite, Xid
+from busbar.gate.site_commands import judge_commands
 from busbar.gate.slurm import SlurmContext
 from busbar.gate.state import Stated, judge_state, unknown_xid
 from busbar.gate.sysfs import DOWN, PortState
-from busbar.verdict import Verdict
 
-
-# ---- Judge the network ports of a node by its site: state and rate
-# Their loopback uses neither cable nor switch, so nothing here moves bytes: ``busbar sweep`` does.
-def judge_ports(
-    ports: Sequence[PortState] | None, node: NodeKind | None, problem: str = ""
-) -> Iterator[GateFinding]:
-    """Yield state and rate of each port that the site lists.
-
-    Names may differ between nodes of one type. If the node has none of them, the ports are counted
-    instead.
-    """
-    if node is None or not node.ports:
-        return
-    if ports is None:
-        yield unknown("nic_state", problem, silent=True)
-        return
-    by_name = {port.name: port for port in ports}
-    found = {nic.name: _ports_of(nic, by_name) for nic in node.ports}
-    if not any(found.values()):
-        yield _counted(ports, node)
-        return
-    for nic in node.ports:
-        mine = found[nic.name]
-        if len(mine) < nic.count:
-            value = f"{len(mine)} of {nic.count} ports" if mine else "missing"
-            yield GateFinding("nic_state", Verdict.FAILED, nic.name, value, "active")
-        for port in mine:
-            yield _state(port)
-            if port.active:
-                yield _rate(port, nic)
-
-
-def _ports_of(nic: NodePort, by_name: Mapping[str, PortState]) -> list[PortState]:
-    names = [nic.name]
-    if nic.name.startswith("cxi"):  # Slingshot: the kernel shows rate and state of the interface
-        names.append(f"hsn{nic.name.removeprefix('cxi')}")
-    mine = [by_name[name] for name in names if name in by_name]
-    prefix = f"{nic.name}/"
-    return [*mine, *(port for name, port in by_name.items() if name.startswith(prefix))]
-
-
-def _counted(ports: Sequence[PortState], node: NodeKind) -> GateFinding:
-    active = sum(port.rdma and port.active for port in ports)
-    wanted = sum(nic.count for nic in node.ports)
-    value, band = f"{active} active RDMA ports", f"{wanted} ports"
-    if active >= wanted:
-        note = "names differ from site.yaml"
-        return GateFinding("nic_state", Verdict.PASS, value=value, band=band, note=note)
-    note = f"/sys has no port or interface {node.ports[0].name}; correct nics in site.yaml"
-    return GateFinding("nic_state", Verdict.UNKNOWN, value=value, band=band, note=note)
-
-
-def _state(port: PortState) -> GateFinding:
-    note = ", ".join(f"{name} {count}" for name, count in port.counters)
-    found = compared("nic_state", port.active, port.name, port.state.lower(), "active")
-    return replace(found, note=note)
-
-
-def _rate(port: PortState, nic: NodePort) -> GateFinding:
-    if port.gbit_per_s is None or nic.gbit_per_s is None:
-        note = "the kernel does not show its rate"
-        return GateFinding("nic_rate", Verdict.UNJUDGED, port.name, note=note)
-    verdict = Verdict.PASS if port.gbit_per_s >= nic.gbit_per_s else Verdict.DEGRADED
-    value = f"{port.gbit_per_s:g} Gb/s"
-    return GateFinding("nic_rate", verdict, port.name, value, f"{nic.gbit_per_s:g} Gb/s")
-
-
-# ---- The commands of a site that check a node, which end as plugins of Nagios do
-_STATUSES = {0: Verdict.PASS, 1: Verdict.DEGRADED, 2: Verdict.FAILED}
-_MOST_TEXT = 200
-_INTERPRETER = re.compile(r"(?:env|[a-z]{0,3}sh|perl|python|ruby|lua)[\d.]*")
-
-
-def judge_commands(commands: Sequence[CommandRule], most_s: float) -> Iterator[GateFinding]:
-    """Run all at the same time, and yield a finding for each."""
-    tasks: dict[str, Task[Output]] = {}
-    refused = {}
-    for each in commands:
-        try:
-            for file in _programs(each.run):
-                refuse_foreign_code(file)
-            tasks[each.name] = bounded.program(each.run, min(each.seconds, most_s))
-        except (BusbarError, OSError) as error:
-            refused[each.name] = str(error)
-    finish(list(tasks.values()))
-    for each in commands:
-        yield _finding(each, tasks.get(each.name), refused.get(each.name, ""))
-
-
-def _programs(command: Sequence[str]) -> Iterator[Path]:
-    """Yield what a command executes: its program, and what that may start or interpret."""
-    program = Path(command[0])
-    yield program
-    for file in (Path(word) for word in command[1:] if word.startswith("/")):
-        if file.is_file() and (os.access(file, os.X_OK) or _INTERPRETER.fullmatch(program.name)):
-            yield file
-
-
-def _finding(rule: CommandRule, task: Task[Output] | None, refused: str) -> GateFinding:
-    value = problem = ""
-    verdict, severity = Verdict.UNKNOWN, rule.severity
-    if task is None or not task.outcome.values:
-        problem = refused or (task.outcome.problem if task else "")
-    else:
-        done = task.outcome.values[0]
-        lines = (done.text.strip() or done.errors.strip()).splitlines()
-        value = (lines[0] if lines else f"status {done.status}")[:_MOST_TEXT]
-        verdict = _STATUSES.get(done.status, Verdict.UNKNOWN)
-        if verdict is Verdict.UNKNOWN:
-            problem = f"status {done.status}"
-        elif verdict is Verdict.DEGRADED:
-            severity = "warning"
-    return GateFinding(
-        *("command", verdict, rule.name, value, "ok", problem),
-        mode=rule.mode,
-        severity=severity,
-        remedy=rule.remedy,
-        silent=task is not None and not task.outcome.values,
-    )
-
-
-# ---- All checks
 _RESERVE_S = 1.0
 """What is left of the deadline for the report."""
 _MOST_TOOL_S = 10.0

@@ -14,7 +14,7 @@ from busbar.certify.ledger import Ledger
 from busbar.certify.plan import Work, lacking, works
 from busbar.certify.record import Acceptance, acceptance, begin, write
 from busbar.check.document import document_of
-from busbar.cluster.nightly.stages import Ended
+from busbar.cluster.nightly.process import Ended
 from busbar.cluster.sweep.document import RunAccusation, SweepRun
 from busbar.document import to_json
 from busbar.engine.results import Outcome, Result

@@ -14,7 +14,7 @@ from busbar.certify.execute import Executor
 from busbar.certify.plan import Work
 from busbar.certify.record import Acceptance, begin
 from busbar.check.processes import Interruption
-from busbar.cluster.nightly.stages import Ended
+from busbar.cluster.nightly.process import Ended
 from busbar.errors import BusbarError
 from tests.said import Command
 

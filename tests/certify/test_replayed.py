@@ -12,7 +12,7 @@ from busbar.certify import contract as contracts
 from busbar.certify.ledger import Ledger
 from busbar.certify.record import acceptance, begin, write
 from busbar.certify.verify import verify
-from busbar.cluster.nightly.stages import Ended
+from busbar.cluster.nightly.process import Ended
 from tests.cases import sampled
 from tests.replay.conftest import Replay, index, prefix, replay, toolkit  # noqa: F401
 

@@ -11,7 +11,6 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from busbar.errors import BusbarError
-from busbar.gate.command import show, write_metrics
 from busbar.gate.findings import (
     CHECKS,
     MOST_BYTES,
@@ -24,6 +23,7 @@ from busbar.gate.findings import (
     reason_of,
     ruled,
 )
+from busbar.gate.output import show, write_metrics
 from busbar.gate.site import Rule, Rules
 from busbar.gate.slurm import SlurmContext, drain_node, from_environment, resume_node
 from busbar.site.load import load

@@ -17,8 +17,8 @@ from prometheus_client.parser import text_string_to_metric_families
 from busbar import cli
 from busbar.cluster.nodes.record import NodeRecord
 from busbar.engine.reading import Cause
-from busbar.gate.command import metrics as gate_metrics
 from busbar.gate.findings import Basis, concluded
+from busbar.gate.output import metrics as gate_metrics
 from busbar.job.judge import JobAnswer
 from busbar.job.rules_host import JobPort
 from busbar.report.job import job_metrics

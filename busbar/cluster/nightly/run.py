@@ -12,7 +12,8 @@ from pathlib import Path
 from busbar.check.processes import Interruption
 from busbar.cluster.measure.store import RESULTS
 from busbar.cluster.nightly.night import Night, NightlyDocument, NightStage, StageName, finished
-from busbar.cluster.nightly.stages import SWEEP_VERDICT, NightJob, looks, measure, run, sample_of
+from busbar.cluster.nightly.process import run
+from busbar.cluster.nightly.stages import SWEEP_VERDICT, NightJob, looks, measure, sample_of
 from busbar.cluster.nodes.record import FILE as NODES
 from busbar.cluster.nodes.record import update
 from busbar.data import busbar
