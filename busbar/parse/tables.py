@@ -23,12 +23,12 @@ def load_all(file: Path) -> list[Any]:
     ]
 
 
-def beside(module: str) -> Any:
+def beside(module: str | Path) -> Any:
     """Read the file of a module's name."""
     return load_yaml(Path(module).with_suffix(".yaml"))
 
 
-def refused(module: str, which: str, where: object = "", /, **facts: object) -> BusbarError:
+def refused(module: str | Path, which: str, where: object = "", /, **facts: object) -> BusbarError:
     """Return an error of a module's table: what is wrong, and the next step, with these facts.
 
     A list is written with commas.

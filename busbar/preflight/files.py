@@ -12,15 +12,19 @@ import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedReader
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-from busbar.errors import BusbarError, file_error
+from busbar.errors import file_error
+from busbar.parse import tables
 from busbar.parse.tables import load_yaml
 
 ROOT = PurePosixPath("/")
 TABLES = load_yaml(Path(__file__).with_name("tables.yaml"))
+refused = partial(tables.refused, Path(__file__).with_name("refusals"))
+"""Return an error of ``refusals.yaml``."""
 LARGEST = 4 * 2**30
 """Bytes of the largest file that is opened; the largest communication libraries have one GiB."""
 _MOST_NAMES = 200_000
@@ -124,12 +128,6 @@ class Directory:
             stream.close()
             raise refused("not-readable", where, most=LARGEST >> 30)
         return stream
-
-
-def refused(which: str, where: object, /, **facts: object) -> BusbarError:
-    """Return an error of ``tables.yaml``, with its facts."""
-    what, hint = (text.format(**facts) for text in (*TABLES["refusals"][which], "")[:2])
-    return BusbarError(what, where=str(where), hint=hint)
 
 
 def _kind(mode: int) -> str:
