@@ -11,6 +11,13 @@ DEVIATION = 1.4826
 """Ratio of standard deviation to median absolute deviation for a normal distribution."""
 
 
+def quality(value: float | None, usual: float | None, *, latency: bool) -> float:
+    """Return a value over the usual one, inverted for a latency: less is worse; 0 if unknown."""
+    if not value or not usual:
+        return 0.0
+    return usual / value if latency else value / usual
+
+
 def chance_of_so_many(count: int, total: int, share: float) -> float:
     """Return the chance of at least ``count`` hits in ``total`` trials: the binomial tail."""
     return sum(

@@ -11,7 +11,7 @@ from functools import cached_property
 from busbar.certify.contract import Clause, Contract
 from busbar.certify.ledger import Ledger
 from busbar.certify.plan import Work, done, lacking, work_of
-from busbar.certify.readings import ClauseResult, State, counted_rows, judge_row, rows_of, share
+from busbar.certify.readings import ClauseResult, State, counted_rows, judge_row, rows_of
 from busbar.engine.results import Result
 from busbar.slurm.hostlist import fold
 from busbar.units import format_bytes
@@ -153,7 +153,8 @@ class _Judge:
         if self.clause.at_least and self.clause.at_most and len({row.unit for row in rows}) < 2:
             missing = missing or f"measured no {'rate' if rows[0].unit == 'us' else 'latency'}"
         shares = [each for each in judged if each.promised]
-        first = min(bad, key=share) if bad else (unknown or sorted(shares, key=share) or judged)[0]
+        ordered = sorted(bad or shares, key=lambda each: each.quality)
+        first = ordered[0] if bad else (unknown or ordered or judged)[0]
         like = _kind(rows[judged.index(first)])
         values = [r.value for r in rows if r.value is not None and _kind(r) == like]
         state: State = "not met" if bad else "not measured" if unknown or missing else "met"

@@ -13,6 +13,7 @@ from busbar.check.snapshot import Snapshot
 from busbar.engine.results import Result
 from busbar.expect import COLLECTIVES
 from busbar.report.rows import in_words
+from busbar.robust import quality
 from busbar.verdict import Verdict
 
 State = Literal["met", "not met", "not measured"]
@@ -51,6 +52,11 @@ class ClauseResult:
     """Number of these readings."""
     nodes: int = 0
     """Number of nodes that they were measured on."""
+
+    @property
+    def quality(self) -> float:
+        """The worst reading over the required value; the smallest is the worst."""
+        return quality(self.measured, self.promised, latency=self.unit == "us")
 
 
 def rows_of(clause: Clause, checked: Snapshot) -> Iterator[Result]:
@@ -116,14 +122,6 @@ def judge_row(clause: Clause, row: Result) -> ClauseResult:
     what = in_words(row)
     why = f"{row.where}: {what} {row.value:.4g} {row.unit}, {sense} {promised:.4g} {row.unit}"
     return replace(result, state="not met", why=f"{why}; {row.cause}" if row.cause else why)
-
-
-def share(result: ClauseResult) -> float:
-    """Ratio of the reading to the required value; the smallest is the worst."""
-    if not result.measured or not result.promised:
-        return 0.0
-    share = result.measured / result.promised
-    return 1 / share if result.unit == "us" else share
 
 
 def against_nodes(clauses: Iterable[Clause], checked: Snapshot) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from typing import Literal
 from busbar.document import in_json, written
 from busbar.engine.check_document import CheckDocument, ResultRow
 from busbar.parse.tables import refused
-from busbar.robust import DEVIATION
+from busbar.robust import DEVIATION, quality
 from busbar.site.calibration import CalibratedBand, Calibration, Replaced, SeriesKey
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -162,9 +162,9 @@ def _refuse_lower(
     """
     for line in lines:
         for band in bands[line.series].replaced:
-            quality = _quality(line.series, line.typical, band.typical)
-            if quality < 1 - _width(band.spread) and not accept.below_previous:
-                raise refused(__file__, "worse", _COMMAND, line=line, band=band, loss=1 - quality)
+            kept = _quality(line.series, line.typical, band.typical)
+            if kept < 1 - _width(band.spread) and not accept.below_previous:
+                raise refused(__file__, "worse", _COMMAND, line=line, band=band, loss=1 - kept)
         # Readings judged by a calibration have not been judged by the model yet.
         if line.model is None or line.series not in judged_anew or accept.below_model:
             continue
@@ -222,7 +222,7 @@ def _refuse_different_nodes(groups: Mapping[SeriesKey, Sequence[_Measured]]) -> 
 
 def _quality(series: SeriesKey, value: float, typical: float) -> float:
     """Return the ratio of a value to the typical value; below 1 is worse."""
-    return typical / value if series.kind == "latency_us" else value / typical
+    return quality(value, typical, latency=series.kind == "latency_us")
 
 
 def _line(series: SeriesKey, found: Sequence[_Measured]) -> CalibratedSeries:

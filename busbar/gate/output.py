@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 import sys
 from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
+from pkgutil import get_data
 
 from busbar.boundary import metric_label, refuse_foreign, replace_file
 from busbar.gate.findings import GateDocument, gravest_first
@@ -99,33 +101,24 @@ def metrics(result: GateDocument) -> str:
     """Return the metrics in the text format of Prometheus."""
     at = datetime.fromisoformat(result.time).timestamp()
     places = [(row, {"check": row.check, "where": row.where}) for row in result.checks]
-    gauges: tuple[tuple[str, str, list[tuple[dict[str, str], float]]], ...] = (
-        ("drain", "Whether the node must leave service", [({}, result.drain)]),
-        ("complete", "Whether all checks ran", [({}, not result.problems)]),
-        ("duration_seconds", "How long the gate took", [({}, result.seconds)]),
-        ("timestamp_seconds", "When the gate began", [({}, at)]),
-        (
-            *("verdict", "1 for the verdict of the last run"),
-            [({"verdict": str(each)}, each is result.verdict) for each in Verdict],
-        ),
-        (
-            *("fault", "Whether a check found a fault"),
-            [(place | {"mode": row.mode}, row.is_fault) for row, place in places],
-        ),
-        (
-            *("unknown", "Whether the state of a check is unknown"),
-            [(place, row.verdict is Verdict.UNKNOWN) for row, place in places],
-        ),
-        (
-            *("copy_bytes_per_second", "Rate of a copy"),
-            [(place, row.gb_per_s * 1e9) for row, place in places if row.gb_per_s is not None],
-        ),
-    )
+    samples: dict[str, list[tuple[dict[str, str], float]]] = {
+        "drain": [({}, result.drain)],
+        "complete": [({}, not result.problems)],
+        "duration_seconds": [({}, result.seconds)],
+        "timestamp_seconds": [({}, at)],
+        "verdict": [({"verdict": str(each)}, each is result.verdict) for each in Verdict],
+        "fault": [(place | {"mode": row.mode}, row.is_fault) for row, place in places],
+        "unknown": [(place, row.verdict is Verdict.UNKNOWN) for row, place in places],
+        "copy_bytes_per_second": [
+            (place, row.gb_per_s * 1e9) for row, place in places if row.gb_per_s is not None
+        ],
+    }
     lines = []
-    for name, text, samples in gauges:
+    texts = json.loads(get_data(__name__, "metrics.json") or "")
+    for name, text in texts.items():
         full = f"busbar_gate_{name}"
         lines += [f"# HELP {full} {text}", f"# TYPE {full} gauge"]
-        for labels, value in samples:
+        for labels, value in samples[name]:
             words = ",".join(f'{key}="{metric_label(label)}"' for key, label in labels.items())
             lines.append(f"{full}{f'{{{words}}}' if words else ''} {float(value)!r}")
     return "\n".join(lines) + "\n"

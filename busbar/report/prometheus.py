@@ -18,9 +18,11 @@ from busbar.check.names import short_name
 from busbar.check.snapshot import Snapshot
 from busbar.cluster.nodes.record import NodeRecord
 from busbar.engine.results import Result
+from busbar.parse.tables import beside
 from busbar.report.rows import quality
 from busbar.verdict import Verdict
 
+_TEXTS = beside(__file__)
 _GIGA = 1e9
 _MICRO = 1e-6
 
@@ -93,15 +95,11 @@ def node_metrics(nodes: Iterable[NodeRecord]) -> str:
 def _declared() -> Families:
     families = Families()
     severities = ", ".join(f"{each.severity} {each}" for each in Verdict)
-    families.add("busbar_run_timestamp_seconds", "When the run ended.")
-    families.add("busbar_run_verdict", "1 for the verdict of the run, 0 for the others.")
-    families.add("busbar_checks", "Checks by verdict.")
-    families.add("busbar_check_severity", f"Verdict of a check: {severities}.")
+    for name, text in _TEXTS["run"].items():
+        families.add(f"busbar_{name}", text.format(severities=severities))
     for what, unit in (("latency", "seconds"), ("bandwidth", "bytes_per_second")):
-        families.add(f"busbar_{what}_{unit}", f"The measured {what}.")
-        families.add(f"busbar_{what}_low_{unit}", f"Start of the band of the {what}.")
-        families.add(f"busbar_{what}_high_{unit}", f"End of the band of the {what}.")
-        families.add(f"busbar_{what}_limit_{unit}", f"Limit of the links for the {what}.")
+        for part, text in _TEXTS["reading"].items():
+            families.add(f"busbar_{what}_{part}{unit}", text.format(what))
     return families
 
 

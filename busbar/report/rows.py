@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 
+from busbar import robust
 from busbar.check.names import short_name
 from busbar.engine.results import Outcome, Result
 from busbar.engine.verdicts import common_end
@@ -145,10 +146,7 @@ def groups_of(results: Iterable[Result]) -> list[list[Result]]:
 
 def quality(row: Result) -> float:
     """Return a number that is least for the lowest bandwidth and the longest latency."""
-    if not row.value or not row.typical:
-        return 0.0
-    share = row.value / row.typical
-    return 1 / share if row.metric == "latency" else share
+    return robust.quality(row.value, row.typical, latency=row.metric == "latency")
 
 
 def speed(row: Result) -> float:

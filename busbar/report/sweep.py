@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from busbar.cluster.sweep.accusation import nodes_of
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
 from busbar.cluster.sweep.rows import read_results
@@ -72,30 +73,16 @@ def _findings(
     sweep: Analysis | SweepRun, known: set[str]
 ) -> Iterator[tuple[Verdict, Iterable[str], str]]:
     for each in sweep.accused:
-        names = each.nodes or tuple(_nodes(each.id, known))
+        names = each.nodes or nodes_of(each.id, known)
         yield Verdict.DEGRADED, names, f"{each.kind} {each.id}: {each.evidence}"
     if isinstance(sweep, SweepRun):
         for pair in sweep.wrong_data:
-            yield Verdict.FAILED, _nodes(pair, known), f"wrong data: {pair}"
+            yield Verdict.FAILED, nodes_of(pair, known), f"wrong data: {pair}"
         for gone in sweep.gone:
             yield Verdict.NOT_RUN, (gone.node,), gone.reason
     for name in sweep.unmeasured:
-        nodes = list(_nodes(name, known))
         # One pair that failed leaves both nodes measured by their other pairs.
-        if nodes == [name]:
-            yield Verdict.NOT_RUN, nodes, "not measured"
+        if nodes_of(name, known) == (name,):
+            yield Verdict.NOT_RUN, (name,), "not measured"
     for suspect in sweep.suspects:
         yield Verdict.UNKNOWN, (suspect.a,), "suspect: measure it again with a good node"
-
-
-def _nodes(name: str, known: set[str]) -> Iterator[str]:
-    """Yield the nodes of ``NODE``, ``NODE/NIC``, ``NODE-NODE``: names can have hyphens."""
-    name = name.partition("/")[0]
-    if name in known or "-" not in name:
-        yield name
-        return
-    for at in [n for n, character in enumerate(name) if character == "-"]:
-        if {name[:at], name[at + 1 :]} <= known:
-            yield from (name[:at], name[at + 1 :])
-            return
-    yield name

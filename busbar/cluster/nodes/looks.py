@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 
 from busbar.check.snapshot import of_document
 from busbar.cluster.nodes.record import NodeEvidence, NodeLook
+from busbar.cluster.sweep.accusation import nodes_of
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
 from busbar.document import read_document
@@ -81,15 +82,8 @@ def _swept(sweep: SweepRun | Analysis, nodes: set[str]) -> Found:
         for node in sweep.unsteady:
             yield node, "slow at times, possibly packet loss", False, "retest"
         for place in sweep.wrong_data:
-            ends = _ends(place.partition("/")[0], nodes)
-            yield from ((end, f"wrong data: {place}", len(ends) == 1, "ticket") for end in ends)
-
-
-def _ends(name: str, nodes: Collection[str]) -> Sequence[str]:
-    """Return the nodes of ``NODE`` or ``NODE-NODE``; names can have hyphens."""
-    cuts = ((name[:at], name[at + 1 :]) for at, letter in enumerate(name) if letter == "-")
-    pairs = [ends for ends in cuts if {*ends} <= {*nodes}]
-    return [name] if name in nodes else pairs[0] if pairs else ()
+            ends, what = nodes_of(place, nodes), f"wrong data: {place}"
+            yield from ((end, what, len(ends) == 1, "ticket") for end in ends if end in nodes)
 
 
 def _of_checks(document: CheckDocument) -> NodeLook:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -41,6 +41,17 @@ class Accusation:
     def node(self) -> str:
         """A node to test alone."""
         return next(iter(self.nodes), self.id)
+
+
+def nodes_of(name: str, known: Collection[str]) -> tuple[str, ...]:
+    """Return the nodes of ``NODE``, ``NODE/NIC`` or ``NODE-NODE``; names can contain hyphens.
+
+    A name that is not known is returned as one node.
+    """
+    name = name.partition("/")[0]
+    cuts = ((name[:at], name[at + 1 :]) for at, letter in enumerate(name) if letter == "-")
+    pairs = (ends for ends in cuts if {*ends} <= {*known})
+    return (name,) if name in known else next(pairs, (name,))
 
 
 def accused_twice(accused: Sequence[Accusation]) -> Contradictions:
