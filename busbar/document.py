@@ -20,6 +20,7 @@ from busbar.boundary import read_text
 from busbar.errors import file_error, value_error
 from busbar.parse import numbers
 from busbar.redact import redact
+from busbar.seal import Sealed, refuse_changed, sealed, sealed_text
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -105,10 +106,16 @@ def to_json(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None  # JSON has no NaN or infinity
     if is_dataclass(value):
-        return dict(_items(value))
+        found = dict(_items(value))
+        return sealed(found) if isinstance(value, Sealed) else found
     if isinstance(value, Mapping):
         return {key: to_json(each) for key, each in value.items()}
     return [to_json(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def json_text(document: Sealed) -> str:
+    """Return the text of a file with a document."""
+    return sealed_text(to_json(document))
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
@@ -168,11 +175,14 @@ def _in_slices(value: Any, validated: Callable[[Any], Any]) -> Any:
     return found
 
 
-def parse_document(kind: Callable[..., _T], data: object, *, finite: bool = False) -> _T:
+def parse_document(
+    kind: Callable[..., _T], data: object, text: str = "", *, finite: bool = False
+) -> _T:
     """Return the document in JSON data; raise ``ValueError`` that names the wrong key.
 
-    With ``finite``, NaN and infinity are errors, too. A class whose values must agree with each
-    other has a method ``contradictions``, which yields keys and what is wrong with them.
+    ``text`` is what the data were read from. With ``finite``, NaN and infinity are errors, too. A
+    class whose values must agree with each other has a method ``contradictions``, which yields
+    keys and what is wrong with them.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - as above
 
@@ -180,7 +190,10 @@ def parse_document(kind: Callable[..., _T], data: object, *, finite: bool = Fals
         document: _T = _validator(kind, finite).validate_python((data,))[0]
     except ValidationError as error:
         raise ValueError(wrong_key(error)) from error
-    return agreed(document)
+    agreed(document)
+    if isinstance(document, Sealed) and isinstance(data, Mapping):
+        refuse_changed(data, text)  # last: an error above names the key
+    return document
 
 
 def agreed(document: _T) -> _T:
@@ -212,14 +225,15 @@ def read_document(path: Path, hint: str, *kinds: Any) -> Any:
     """
     by_schema: dict[Any, Any] = {_schema_of(kind): kind for kind in kinds}
     with file_error("cannot be read", path, hint), value_error("{}", path, hint):
-        data = load(read_text(path, _MOST_BYTES))
+        text = read_text(path, _MOST_BYTES)
+        data = load(text)
         schema = data.get("schema", _schema_of(kinds[0])) if isinstance(data, Mapping) else None
         if isinstance(schema, str) and schema not in by_schema:
             other = schema.partition("/")[0] in {each.partition("/")[0] for each in by_schema}
             again = ": written by another version of Busbar; write it again" * other
             raise ValueError(f"has the schema {schema!r}, not {' or '.join(by_schema)}{again}")
         kind = by_schema[schema] if isinstance(schema, str) else kinds[0]
-        return parse_document(kind, data, finite=True)
+        return parse_document(kind, data, text, finite=True)
 
 
 def _schema_of(kind: Any) -> str:

@@ -16,6 +16,7 @@ from busbar.check.document import document_of
 from busbar.cluster.nightly.night import NightlyDocument
 from busbar.cluster.nodes.record import NodesDocument
 from busbar.cluster.sweep.document import SweepRun
+from busbar.cluster.sweep.rows import MeasuredPair, PlannedPair
 from busbar.commands.gate import compile_site
 from busbar.document import parse_document, to_json
 from busbar.engine.check_document import CheckDocument
@@ -23,6 +24,7 @@ from busbar.errors import BusbarError
 from busbar.gate import site as gate_site
 from busbar.gate.findings import Basis, GateDocument, GateFinding, concluded
 from busbar.gate.site import Rule, Rules
+from busbar.seal import sealed, sealed_text
 from busbar.site.load import load
 from busbar.verdict import Verdict
 from tests.cases import cases, some
@@ -193,9 +195,45 @@ def test_a_contradiction_is_named_by_its_key(kind: Callable[..., Any]) -> None:
     assert not wrong
 
 
+PAIR = {"round": 1, "a": "n1", "b": "n2", "nic": None, "gb_per_s": 24.0, "state": "ok"}
+CONSISTENT: dict[Any, list[tuple[str, Any]]] = {
+    CheckDocument: [
+        *(("site", "p5"), ("time", TIME), ("versions.mpi", "Open MPI 9"), ("sessions", ["x"])),
+        *((f"{ROW}.where", "n9"), (f"{ROW}.pair", "1->0"), (f"{ROW}.cpu_wait_share", 0.0)),
+    ],
+    GateDocument: [("node", "n9"), ("site", "p5"), ("passive", True), ("seconds", 2.0)],
+    SweepRun: [("accused.0.evidence", "1 of 2"), ("median_gb_per_s", 25.0), ("rounds", 7)],
+    NightlyDocument: [("site", "b"), ("stages.0.message", "y"), ("unusable", ["n2 down"])],
+    NodesDocument: [("nodes.0.node", "n9"), ("nodes.0.evidence.0.text", "y"), ("nodes", [])],
+    PlannedPair: [("round", 2), ("b", "n9")],
+    MeasuredPair: [("gb_per_s", 23.0), ("b", "n9"), ("nic", "ib0"), ("resent", [0.0, 0.5])],
+}
+
+
+@pytest.mark.parametrize("kind", CONSISTENT)
+def test_an_edit_of_a_sealed_document_is_found(kind: Callable[..., Any]) -> None:
+    """But not its format, and a document without the seal is judged by what it says."""
+    document = sealed(BASES.get(kind, PAIR))
+    for way, value in CONSISTENT[kind]:
+        edited = forged(document, way, value)
+        assert edited != document, way
+        with pytest.raises(ValueError, match="was changed after it was written: its sha256"):
+            parse_document(kind, edited, sealed_text(edited).replace(" ", ""))
+        del edited["sha256"]
+        assert parse_document(kind, edited)
+    text = sealed_text(document)
+    jq = json.dumps(document, sort_keys=True, ensure_ascii=False).replace(".0,", ",")
+    for form in (text, text.replace("24.0", "24"), jq):
+        assert parse_document(kind, json.loads(form), form) == parse_document(kind, document)
+    changed = text.replace(document["sha256"], "0" * 64)
+    with pytest.raises(ValueError, match="was changed"):
+        parse_document(kind, json.loads(changed), changed)
+
+
 @cases(
     ("way", "value"),
     [
+        ("name", "other"),
         ("rules.checks", {"gpu_xid": {"mode": "ENFORCE"}}),
         ("rules.checks", {"gpu_xidd": {"mode": "enforce"}}),
         ("rules.xid_hours", -1),

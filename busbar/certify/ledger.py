@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,9 +18,10 @@ from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.nightly import gate
 from busbar.cluster.nightly.process import Ended
 from busbar.cluster.sweep.document import SweepRun, read_sweep
-from busbar.document import read_document, to_json
+from busbar.document import json_text, read_document
 from busbar.engine.results import RESULTS_FILE
 from busbar.errors import BusbarError
+from busbar.seal import Sealed
 
 _T = TypeVar("_T")
 _FILE = "run.json"
@@ -31,7 +31,7 @@ _SIGNALLED = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class CertifyRun:
+class CertifyRun(Sealed):
     """One run of a record, or an event between runs."""
 
     schema: Literal["busbar-certify-run/1"] = "busbar-certify-run/1"
@@ -171,7 +171,7 @@ class Ledger:
         return directory
 
     def _add(self, directory: Path, run: CertifyRun) -> Kept:
-        replace_file(directory / _FILE, json.dumps(to_json(run), indent=1) + "\n")
+        replace_file(directory / _FILE, json_text(run))
         self.kept.append(Kept(directory, run, self.contract))
         return self.kept[-1]
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -20,7 +19,7 @@ from busbar.check.processes import Interruption
 from busbar.check.snapshot import of_document
 from busbar.check.surroundings import refuse_without_space
 from busbar.check.target import Target, coverage, untested
-from busbar.document import to_json
+from busbar.document import json_text, to_json
 from busbar.engine.check_document import CheckDocument
 from busbar.engine.results import Outcome
 from busbar.parse import numbers
@@ -69,7 +68,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
         page = page_of(Frame(of_document(document), state.model))
         advised = _with_next_step(page.headline, state.model)
         try:
-            replace_file(output / "results.json", json.dumps(to_json(document), indent=1) + "\n")
+            replace_file(output / "results.json", json_text(document))
             replace_file(output / "report.html", render(replace(page, headline=advised)))
         except OSError as error:
             failure = error

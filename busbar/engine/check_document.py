@@ -11,6 +11,7 @@ from busbar.document import Contradictions
 from busbar.engine.reading import Cause, Note
 from busbar.engine.results import Result, verdict_of
 from busbar.engine.verdicts import LARGE_BYTES
+from busbar.seal import Sealed
 from busbar.units import past
 from busbar.verdict import Verdict, combined
 from busbar.words import grouped, repeated
@@ -65,7 +66,7 @@ class ResultRow(Result):
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckDocument:
+class CheckDocument(Sealed):
     """The results of one run of the checks; also written to ``results.json``.
 
     A key with a default is missing in files of older versions.

@@ -30,6 +30,7 @@ from busbar.gate.run import GateOptions, run
 from busbar.gate.site import GateSite, Xid
 from busbar.plain import Plain, stderr, stdout
 from busbar.redact import redact
+from busbar.seal import sealed
 
 EXIT_FAULT = 1
 _EXIT_USAGE = 2
@@ -143,7 +144,7 @@ def _report(args: argparse.Namespace, result: GateDocument, screen: Plain) -> No
         except BusbarError as error:
             _complain(str(error))
     if args.json:
-        screen.document(asdict(result), 2)
+        screen.document(sealed(asdict(result)), 2)
     else:
         show(result, screen)
 

@@ -12,6 +12,7 @@ from typing import Any, Literal, get_args
 from busbar.boundary import slurm_reason
 from busbar.gate.site import CHECKS, GateAction, GateMode, GateSeverity, Rules
 from busbar.redact import redact
+from busbar.seal import Sealed
 from busbar.units import outside, past
 from busbar.verdict import Verdict, combined
 from busbar.words import repeated
@@ -114,7 +115,7 @@ def ruled(finding: GateFinding, rules: Rules) -> GateRow | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GateDocument:
+class GateDocument(Sealed):
     """The result of ``busbar gate`` on one node."""
 
     schema: Literal["busbar-gate/1"] = "busbar-gate/1"

@@ -19,6 +19,7 @@ from busbar.boundary import read_text, refuse_foreign_code
 from busbar.errors import DAMAGED, file_error, require_known, value_error
 from busbar.gate.typed import typed
 from busbar.parse.numbers import load_json
+from busbar.seal import KEY, refuse_changed, sealed
 from busbar.verdict import Verdict, verdict_on_rate
 
 GateMode = Literal["skip", "observe", "enforce"]
@@ -223,7 +224,7 @@ class GateSite:
     @property
     def document(self) -> dict[str, Any]:
         """The JSON document."""
-        return {"schema": SCHEMA, **asdict(self)}
+        return sealed({"schema": SCHEMA, **asdict(self)})
 
 
 def read(path: Path) -> GateSite:
@@ -232,11 +233,13 @@ def read(path: Path) -> GateSite:
     damaged = value_error("is not a compiled site ({kind}: {})", path, hint, DAMAGED)
     with file_error("cannot be read", path, hint), damaged:
         raw = load_json(read_text(path, _MOST_BYTES), once=True)
-        if raw.pop("schema") != SCHEMA:
+        if raw["schema"] != SCHEMA:
             raise ValueError(f"its schema is not {SCHEMA}")
-        site: GateSite = typed(GateSite, raw)
+        values = {key: value for key, value in raw.items() if key not in ("schema", KEY)}
+        site: GateSite = typed(GateSite, values)
         for key, what in site.contradictions():
             raise ValueError(f"{key}: {what}")
+        refuse_changed(raw)
     return refuse_foreign_commands(site, path)
 
 

@@ -20,6 +20,7 @@ from busbar.document import Contradictions, written
 from busbar.engine.results import Outcome, Result
 from busbar.history.model import HistoryBounds, HistoryKey
 from busbar.redact import kept_environment, redact, redact_document
+from busbar.seal import Sealed
 from busbar.site.calibration import SeriesKey
 from busbar.units import format_bytes
 
@@ -42,7 +43,7 @@ class Measured(HistoryBounds):
 
 
 @dataclass(frozen=True, kw_only=True)
-class HistoryRecord:
+class HistoryRecord(Sealed):
     """The readings of one outcome and what they were measured with."""
 
     check: str

@@ -21,6 +21,7 @@ from pydantic import ConfigDict, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 from busbar.document import JsonKey, keys_of
+from busbar.seal import KEY, Sealed
 from busbar.site.family import LaunchRule, OperatorStep
 from busbar.site.model import Site
 
@@ -61,6 +62,7 @@ class JsonDocument(NamedTuple):
 
 
 Variables = dict[str, str]
+_SEAL = "Checksum of the other keys; a document that was changed later is refused"
 
 
 def documents() -> list[JsonDocument]:
@@ -144,6 +146,9 @@ class _Schema(GenerateJsonSchema):
             else:
                 properties[rule.key] = self._field(kind, rule, own)
                 required += [] if rule.omit else [rule.key]
+        if issubclass(kind, Sealed):
+            properties[KEY] = {"type": "string", "description": _SEAL}
+            required.append(KEY)
         return found
 
     def generate_inner(self, schema: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from busbar.certify.verify import verify
 from busbar.errors import BusbarError
 from tests.bench.certify_tampered import (
     repaired_record,
+    resealed,
     rewritten,
     signing_key,
     tampered,
@@ -161,6 +162,7 @@ def test_a_record_that_contradicts_itself(
     copy = tmp_path / "record"
     shutil.copytree(original, copy)
     forge(copy)
+    resealed(copy)
     contract = contracts.read(copy / "contract.yaml")
     page = (copy / "index.html").read_text()
     records.write(copy, records.acceptance(contract, "fleet", Ledger.load(copy, contract)))

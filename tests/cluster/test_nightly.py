@@ -23,6 +23,7 @@ from busbar.document import to_json
 from busbar.engine.results import Outcome, Result
 from busbar.gate.findings import Basis, GateFinding, concluded
 from busbar.gate.site import Rule, Rules
+from busbar.seal import KEY
 from busbar.verdict import Verdict
 from tests.cases import cases
 from tests.files import executable
@@ -347,6 +348,9 @@ def test_the_results_of_another_day_are_not_resumed(stages: Stages) -> None:
     state = Path(document["output"]) / "night.json"
     old = json.loads(state.read_text()) | {"begun": "2026-01-01T02:00:00+00:00"}
     state.write_text(json.dumps(old))
+    assert stages.run("--resume")[0] == 2
+    assert "was changed after it was written" in stages.errors
+    state.write_text(json.dumps({key: value for key, value in old.items() if key != KEY}))
     assert stages.run("--resume")[0] == 2
     assert "more than a day ago" in stages.errors
     state.write_text("{")

@@ -17,6 +17,7 @@ from busbar.data import history_directory
 from busbar.document import Contradictions, in_json, read_document, written
 from busbar.errors import BusbarError
 from busbar.redact import redact
+from busbar.seal import Sealed, sealed
 from busbar.slurm.hostlist import fold, natural
 from busbar.units import CLOCKS_S, outside, past
 from busbar.verdict import Verdict, worst
@@ -67,7 +68,7 @@ class NightStage:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NightlyDocument:
+class NightlyDocument(Sealed):
     """The verdict of a night."""
 
     # The file that a resumed night begins with has the hidden ones as well.
@@ -160,7 +161,7 @@ class Night:
 
     def save(self, state: NightlyDocument) -> None:
         """Write the state as a whole or not at all."""
-        replace_file(self.path(_STATE), json.dumps(asdict(state), indent=1) + "\n")
+        replace_file(self.path(_STATE), json.dumps(sealed(asdict(state)), indent=1) + "\n")
 
 
 def begin(output: Path, now: datetime) -> Night:

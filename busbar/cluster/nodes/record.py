@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Literal
 
 from busbar.boundary import refuse_foreign_code, replace_file, slurm_reason
-from busbar.document import Contradictions, read_document, to_json
+from busbar.document import Contradictions, json_text, read_document, to_json
 from busbar.errors import BusbarError, file_error
 from busbar.history.model import iso
 from busbar.program import call
+from busbar.seal import Sealed
 from busbar.site.gate import NodeAction, NodeCommand, NodePolicy, NodeSource
 from busbar.slurm.client import Slurm
 from busbar.slurm.hostlist import natural
@@ -97,7 +98,7 @@ class NodeRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
-class NodesDocument:
+class NodesDocument(Sealed):
     """The records of the nodes of a site."""
 
     schema: Literal["busbar-nodes/1"] = "busbar-nodes/1"
@@ -146,7 +147,7 @@ def read_nodes(path: Path) -> NodesDocument:
 def save(directory: Path, document: NodesDocument) -> None:
     """Write the records as a whole."""
     with file_error("cannot be written", directory / FILE, "make room"):
-        replace_file(directory / FILE, json.dumps(to_json(document), indent=1) + "\n")
+        replace_file(directory / FILE, json_text(document))
 
 
 def updated(

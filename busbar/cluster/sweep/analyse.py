@@ -30,6 +30,7 @@ from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
 from busbar.document import Contradictions
 from busbar.parse import numbers
+from busbar.seal import Sealed
 from busbar.slurm.hostlist import fold
 from busbar.slurm.topology import SwitchTopology
 from busbar.units import outside
@@ -48,7 +49,7 @@ _MOST_SUSPECT_LINKS = 0.1  # fleets: the same by node
 
 
 @dataclass(frozen=True, kw_only=True)
-class Analysis:
+class Analysis(Sealed):
     """What the readings of a sweep show."""
 
     schema: Literal["busbar-sweep/1"] = "busbar-sweep/1"

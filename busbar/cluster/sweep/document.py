@@ -11,6 +11,7 @@ from busbar.cluster.sweep.accusation import Accusation, accused_twice
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.second_pass import SuspectPair
 from busbar.document import Contradictions, read_document
+from busbar.seal import Sealed
 from busbar.units import outside
 from busbar.verdict import Verdict
 
@@ -43,7 +44,7 @@ class GoneNode:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepRun:
+class SweepRun(Sealed):
     """The verdict of a sweep."""
 
     schema: Literal["busbar-sweep-run/1"] = "busbar-sweep-run/1"

@@ -23,6 +23,7 @@ from busbar.document import parse_document
 from busbar.errors import BusbarError, file_error
 from busbar.parse import numbers
 from busbar.parse.tables import refused
+from busbar.seal import Sealed, sealed
 
 LONGEST_LINE = 1 << 16
 LONGEST_NAME = 255
@@ -60,7 +61,7 @@ _LEFT_OUT = {"b": None, "nic": None, "gb_per_s": None}
 
 
 @dataclass(frozen=True, slots=True)
-class PlannedPair:
+class PlannedPair(Sealed):
     """Two nodes that measure together in a round; in one round a node is in one row at most."""
 
     round: Round
@@ -69,11 +70,11 @@ class PlannedPair:
 
     def line(self) -> str:
         """Return the row as a line of JSON, with its newline."""
-        return json.dumps({"round": self.round, "a": self.a, "b": self.b}) + "\n"
+        return json.dumps(sealed({"round": self.round, "a": self.a, "b": self.b})) + "\n"
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredPair:
+class MeasuredPair(Sealed):
     """What one pair measured in a round."""
 
     round: Round
@@ -101,7 +102,8 @@ class MeasuredPair:
         pair = {"round": self.round, "a": self.a, "b": self.b or None, "nic": self.nic}
         ends = {"arrived": self.arrived, "resent": self.resent}
         known = {name: value for name, value in ends.items() if value}
-        return json.dumps({**pair, "gb_per_s": self.gb_per_s, "state": self.state, **known}) + "\n"
+        row = {**pair, "gb_per_s": self.gb_per_s, "state": self.state, **known}
+        return json.dumps(sealed(row)) + "\n"
 
 
 @dataclass(frozen=True)
