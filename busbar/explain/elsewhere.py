@@ -45,10 +45,11 @@ def elsewhere(found: Finding, context: Context) -> Note | None:
 def before_the_end(findings: Sequence[Finding]) -> list[Finding]:
     """Return the findings without consequences that only lines after a cancellation show."""
     ends = (f for f in findings if f.id == "job-cancelled" and f.confidence == "certain")
-    if not (end := next((f.evidence[0] for f in ends), None)):
+    if not (end := next(ends, None)):
         return list(findings)
-    follows = (f.id in CONSEQUENCES and all(map(end.is_before, f.evidence)) for f in findings)
-    return [f for f, each in zip(findings, follows, strict=True) if not each]
+    after = end.evidence[0].is_before
+    kept = [f for f in findings if f.id not in end.hides]
+    return [f for f in kept if f.id not in CONSEQUENCES or not all(map(after, f.evidence))]
 
 
 def _is_of_another_job(found: Finding, context: Context) -> bool:

@@ -63,9 +63,9 @@ def _timed_out(facts: JobOutput) -> bool:
 
 
 # ---- crashes
-_COMPLAINS, _TEARDOWN, _INTRODUCES, _BY_OTHERS = (
+_COMPLAINS, _TEARDOWN, _INTRODUCES, _BY_OTHERS, _BY_SIGTERM = (
     re.compile(beside(__file__)[name])
-    for name in ("complains", "teardown", "introduces", "by-others")
+    for name in ("complains", "teardown", "introduces", "by-others", "by-sigterm")
 )
 
 
@@ -129,11 +129,17 @@ def _cancelled(context: Context) -> Finding | None:
         ends_a_run = kind.startswith(("died", "trouble", "tests.")) and kind != "died.cancelled"
         for seen in facts.seen(kind) if ends_a_run else ():
             line, fault = seen.evidence, kind in _FAULTS or is_own(seen.fields.get("text", ""))
-            ended = _BY_OTHERS.search(line.text) and not line.is_before(first)
+            before = line.is_before(first)
+            # A daemon may report the SIGTERM of a cancelled job before another one reports that.
+            words = _BY_SIGTERM if before and of_job else _BY_OTHERS
+            ended = words.search(line.text) and (of_job or not before)
             if not ended and (fault or not of_job or not first.is_before(line)):
                 return None
-    effect, words = Verdict.PASS if facts.finished else Verdict.NOT_RUN, first.text.strip()
-    return failure(words, first, certain=bool(of_job), effect=effect, id_="job-cancelled")
+    effect, text = Verdict.PASS if facts.finished else Verdict.NOT_RUN, first.text.strip()
+    launch = [*facts.seen("launch-failed.certain"), *facts.seen("launch-failed.likely")]
+    hides = ["launch-failed"] * all(_BY_SIGTERM.search(each.evidence.text) for each in launch)
+    certain = bool(of_job)
+    return failure(text, first, id_="job-cancelled", certain=certain, effect=effect, hides=hides)
 
 
 def _severe(facts: JobOutput) -> list[Occurrence]:

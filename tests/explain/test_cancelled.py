@@ -14,6 +14,8 @@ CUT = FAST.partition("# Out of bounds")[0]
 JOB = "slurmstepd: error: *** JOB 4711 ON n1 CANCELLED AT 2026-11-01T00:00:00 ***\n"
 STEP = "slurmstepd: error: *** STEP 4711.0 ON n1 CANCELLED AT 2026-11-01T00:00:00 ***\n"
 ENDED = "srun: Job step aborted: Waiting for it.\nsrun: error: n1: tasks 0-3: Terminated\n"
+ABORTED = "srun: launch/slurm: x: StepId=4711.0 aborted before step completely launched.\n"
+LAUNCH = "srun: error: timeout waiting for task launch, started 0 of 1 tasks\n"
 EXITED = "srun: error: n1: task 3: Exited with exit code 1\n"
 EXCEPTION = "Traceback (most recent call last):\n  File 'a.py', line 3\nKeyError: 'loss'\n"
 FOLLOWS = (
@@ -27,6 +29,8 @@ SACCT = (
 CASES = {
     "scancel": (JOB + STEP + ENDED, Verdict.NOT_RUN, "job-cancelled"),
     "scancel of a step": (STEP + ENDED, Verdict.NOT_RUN, "job-cancelled"),
+    "during the launch": (ABORTED + ENDED + JOB, Verdict.NOT_RUN, "job-cancelled"),
+    "the ranks' end is told first": (ENDED + JOB, Verdict.NOT_RUN, "job-cancelled"),
     "what the ranks say of it": ("step 7\n" + JOB + FOLLOWS, Verdict.NOT_RUN, "job-cancelled"),
     "accounting": (SACCT.format("CANCELLED+"), Verdict.NOT_RUN, "job-cancelled"),
     "PBS": ("job deleted\nJob deleted at request of ops@head\n", Verdict.NOT_RUN, "job-cancelled"),
@@ -41,6 +45,14 @@ CASES = {
     "after a slow run": (SLOW + JOB, Verdict.DEGRADED, "below-band-unexplained"),
     # What failed before it counts.
     "a rank failed first": (EXITED + STEP + ENDED, Verdict.FAILED, "rank-died"),
+    "a launch failed first": (LAUNCH + ABORTED + JOB, Verdict.FAILED, "launch-failed"),
+    "a launch was aborted, by nobody": (ABORTED, Verdict.FAILED, "launch-failed"),
+    "a rank exited first": (EXITED + ENDED + JOB, Verdict.FAILED, "rank-died"),
+    "a rank was killed first": (
+        "srun: error: n1: task 3: Killed\n" + ENDED + JOB,
+        Verdict.FAILED,
+        "rank-died",
+    ),
     "a rank failed, told later": (STEP + EXITED, Verdict.FAILED, "rank-died"),
     "an exception first": (EXCEPTION + JOB, Verdict.FAILED, "rank-died"),
     "queued again, and failed": (JOB + "step 1\n" + EXCEPTION, Verdict.FAILED, "rank-died"),
