@@ -24,7 +24,7 @@ from busbar.cluster.sweep.rows import PairState
 from busbar.commands.declare import choice_of, output_of, show, tell, wish_of
 from busbar.data import busbar
 from busbar.parse.tables import refused
-from busbar.slurm.client import Slurm
+from busbar.slurm.client import Slurm, cancel
 from busbar.slurm.hostlist import fold
 from busbar.slurm.options import Grant, Wish, granted, run_in_job
 from busbar.slurm.topology import SwitchTopology, kinds_in, read_topology
@@ -39,6 +39,8 @@ _STARTED = "job"
 _TOPOLOGY = "topology.conf"
 _END_S = 45
 """Time after a signal in which the job must end its step and print its verdict."""
+_BESIDES_S = 600
+"""Time in which the job compiles its program, launches, and analyses, on a slow file system."""
 _SHOWN = 10
 NEXT_STEP = "test a slow node alone: busbar check --site SITE --nodelist {}"
 
@@ -97,23 +99,28 @@ def _submit(args: argparse.Namespace, output: Path, grant: Grant, wish: Wish, si
     started.unlink(missing_ok=True)
     args.interruption.grace = _END_S
     with args.interruption.held():
-        status = run_in_job(grant, wish, "busbar-sweep", again(args, site, output, grant))
+        command = again(args, site, output, grant)
+        seconds = _rounds_and_seconds(args, grant)[1] + _BESIDES_S
+        status = run_in_job(grant, wish, "busbar-sweep", command, seconds)
     if args.interruption.name:
         return int(args.interruption.status)
     if not started.exists():
         raise refused(__file__, "no-job", "salloc")
+    if status < 0:  # a signal ended salloc, which leaves its job behind
+        cancel(started.read_text().strip())
+        return 128 - status
     return status
 
 
 def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Grant) -> int:
     interruption: Interruption = args.interruption
-    rounds = args.rounds or min(_MOST_ROUNDS, len(grant.usable) - 1)
+    rounds, seconds = _rounds_and_seconds(args, grant)
     request = SweepRequest(
         site,
         _topology(args.topology, output),
         rounds,
         args.seed,
-        args.deadline or 600 + 60 * rounds,
+        seconds,
         args.limit,
         args.tolerance,
         tuple(nic.name for nic in site.node_types[grant.partition.node_type].nics),
@@ -129,6 +136,11 @@ def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Gr
         if interruption.name:
             interruption.finish()
         return _conclude(args, output, outcome, interruption)
+
+
+def _rounds_and_seconds(args: argparse.Namespace, grant: Grant) -> tuple[int, int]:
+    rounds = args.rounds or min(_MOST_ROUNDS, len(grant.usable) - 1)
+    return rounds, args.deadline or 600 + 60 * rounds
 
 
 def _topology(file: Path | None, output: Path) -> SwitchTopology:

@@ -7,6 +7,7 @@ the scheduler chooses the nodes, and the end of a job is what ReFrame says of it
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from busbar.slurm.hostlist import hostnames
 from busbar.slurm.jobs import WAITING_FORMAT, JobEnd, parse_end, parse_waiting
 from busbar.slurm.nodes import FORMAT, Hardware, Node, parse_hardware, parse_nodes, value_of
 from busbar.slurm.topology import leaf_switches_in
+from busbar.units import duration
 
 _CANCEL_S = 5
 _LOOKS = 5
@@ -112,6 +114,11 @@ class Slurm(Scheduler):
         lines = answer("sinfo", "--noheader", "--format=%P").split()
         return next((name[:-1] for name in lines if name.endswith("*")), "")
 
+    def longest_s(self, queue: str) -> float:
+        """Return the time limit of a partition in seconds; infinity if it has none."""
+        line = answer("scontrol", "--oneliner", "show", "partition", queue)
+        return duration(value_of(line, "MaxTime")) or math.inf
+
     def topology(self) -> str:
         """Return the leaf switches and blocks as ``topology.conf`` has them."""
         return leaf_switches_in(answer("scontrol", "show", "topology"))
@@ -154,6 +161,11 @@ def few_cpus(ranks: int) -> bool:
     return min((int(each["cpus"]) for each in counts), default=ranks) < ranks
 
 
+def cancel(*words: str) -> None:
+    """Cancel jobs; ``words`` are options of ``scancel`` and job IDs."""
+    answer("scancel", *words, seconds=_CANCEL_S)
+
+
 def cancel_jobs(directory: Path) -> None:
     """Cancel the jobs of this user that were submitted from below a directory, also queued ones.
 
@@ -167,7 +179,7 @@ def cancel_jobs(directory: Path) -> None:
             if not jobs:
                 return
             if not look:
-                answer("scancel", *options, *jobs, seconds=_CANCEL_S)
+                cancel(*options, *jobs)
             time.sleep(_LOOK_S)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +15,7 @@ from shutil import which
 from busbar.errors import BusbarError, require_known, value_error
 from busbar.parse.tables import load_yaml, refused
 from busbar.site.model import Partition, Site
-from busbar.slurm.client import Allocation, scheduler_of
+from busbar.slurm.client import Allocation, Slurm, scheduler_of
 from busbar.slurm.hostlist import expand
 from busbar.slurm.nodes import Node
 from busbar.slurm.steps import run_job
@@ -43,6 +44,12 @@ class Wish:
     reservation: str = ""
     sbatch: str = ""
     max_pending_s: int | None = None
+
+    def __post_init__(self) -> None:
+        """Raise ``BusbarError`` for what is no option, before anything is written."""
+        access_of(self.sbatch)
+        if not self.reservation.isprintable():
+            raise refused(__file__, "not-a-name", "--reservation", name=self.reservation)
 
     @property
     def access(self) -> tuple[str, ...]:
@@ -190,7 +197,11 @@ def _split(text: str, where: str) -> list[str]:
         return shlex.split(text)
 
 
-def run_in_job(grant: Grant, wish: Wish, name: str, command: Sequence[str]) -> int:
-    """Run a command in a job on the usable nodes; return its exit status."""
-    options = [*words_of(grant.partition, wish), *wish.immediate, f"--job-name={name}"]
-    return run_job(options, grant.usable, command)
+def run_in_job(grant: Grant, wish: Wish, name: str, command: Sequence[str], seconds: float) -> int:
+    """Run a command in a job on the usable nodes; return its exit status.
+
+    The job lasts at most ``seconds``, unless the site or the user gives another ``--time``.
+    """
+    minutes = math.ceil(min(seconds, Slurm().longest_s(queue_of(grant.partition))) / 60)
+    options = [f"--time={minutes}", *words_of(grant.partition, wish), *wish.immediate]
+    return run_job([*options, f"--job-name={name}"], grant.usable, command)

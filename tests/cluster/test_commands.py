@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from busbar.cli import build_parser
 from busbar.commands.option_types import seconds
 from busbar.commands.sweep_run import again
 from busbar.slurm.options import Grant
+from tests.files import executable
 from tests.said import Command
+from tests.small_site import small_site
 
 from .generator import measured, names, round_robin, slower
 
@@ -111,6 +114,37 @@ def test_an_error_is_json_as_well(busbar: Command, results: Path) -> None:
     results.write_text("{}\n{")
     said = busbar.refuses(f"busbar sweep analyse: {results}:1: ", "sweep analyse --json", results)
     assert said.json["error"]["where"] == f"{results}:1"
+
+
+SLURM = {
+    "sinfo": "printf 'n1|idle|none\\nn2|idle|none\\n'",
+    "scontrol": "echo PartitionName=host MaxTime=$LONGEST State=UP",
+    "salloc": 'echo "$@" >asked; echo 7 >out/job; kill -9 $$',
+    "scancel": 'echo "$@" >cancelled',
+}
+
+
+LIMITS = (("UNLIMITED", "--deadline=90s", 12), ("00:15:00", "--rounds=4", 15), ("1-0", "", 21))
+
+
+@pytest.mark.parametrize("limits", LIMITS)
+def test_a_job_of_a_sweep_does_not_outlive_it(
+    limits: tuple[str, str, int],
+    busbar: Command,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It has a time limit, and is cancelled if only salloc was killed."""
+    longest, option, minutes = limits
+    for name, text in SLURM.items():
+        executable(tmp_path / name, text)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("LONGEST", longest)
+    monkeypatch.chdir(tmp_path)
+    site = small_site(tmp_path, scheduler="slurm")
+    assert busbar(f"sweep run --output out --site {site} {option}").status == 128 + 9
+    assert f"--time={minutes}" in Path("asked").read_text().split()
+    assert Path("cancelled").read_text() == "7\n"
 
 
 def test_the_job_of_a_sweep_has_each_option_of_its_command() -> None:
