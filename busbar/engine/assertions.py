@@ -32,6 +32,21 @@ def differences(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
         yield "this benchmark is unknown, so its output cannot be compared with the request"
     else:
         yield from tool.answer(launch, shown)
+        yield from unread_rows(tool.row, shown)
+
+
+def unread_rows(beginning: str, shown: LaunchOutput) -> Iterator[str]:
+    """Yield the first line after the title that begins like a row of the tool, but is not one."""
+    facts = shown.facts
+    titles = [line.line for line in facts.launches if line.file == shown.file]
+    if not beginning or not titles or shown.died:
+        return
+    lines = (each.evidence for each in facts.readings)
+    read = {line.line for line in lines if line and line.file == shown.file} | facts.row_parts
+    for number, line in enumerate(shown.until_exit, shown.first):
+        if number > titles[0] and number not in read and re.match(beginning, line):
+            yield f"line {number} is not a row of the table: {line.strip()}"
+            return
 
 
 def contradictions(

@@ -4,16 +4,18 @@
 from __future__ import annotations
 
 import math
+from itertools import chain
 
 from busbar.expect import COLLECTIVES
 from busbar.expect.bounds import factor
 from busbar.parse import events
+from busbar.parse.tables import beside
 from busbar.units import format_bytes
 
 _SLACK = 1e-3
 """Share by which numbers may differ beyond the digits that are printed."""
 _JSON_DECIMALS = 3
-_LEAST_WINDOWS, _LEAST_TRIPS, _LONG_S = 3, 6, 0.1
+_FIELDS, _LEAST = beside(__file__).values()
 
 
 def half_unit(decimals: int) -> float:
@@ -50,35 +52,35 @@ def of_event(reading: events.ReadingEvent, start: events.Start | None) -> str:
         moved = reading.window * reading.nbytes
         if not math.isclose(moved, reading.value * reading.seconds * 1e9, rel_tol=_SLACK):
             return f"{reading.value:g} GB/s is not {moved} bytes over {reading.seconds:g} s"
-    if not reading.verified and (reading.verified == 0 or (start and start.counts)):
-        size = format_bytes(reading.nbytes)
-        return f"no message of the {reading.metric} at {size} was compared"
+    metric, size = reading.metric, format_bytes(reading.nbytes)
+    if reading.verified == 0:
+        return f"no message of the {metric} at {size} was compared"
+    others = {*chain(*_FIELDS.values())}.difference(_FIELDS[metric])
+    if strange := [name for name in sorted(others) if getattr(reading, name) is not None]:
+        return f"a {metric} has no {strange[0]}"
     if start and start.counts and (few := _too_few(reading)):
-        return few
-    return _of_collective(reading, start.ranks if start else None)
+        return f"the {metric} at {size} {few}"
+    return _of_collective(reading, start.ranks if start else None) if metric == "busbw" else ""
 
 
 def _too_few(reading: events.ReadingEvent) -> str:
-    """Return what is wrong with the repetitions that a pair of ranks counts.
-
-    It times 3 windows of messages and 3 batches of 2 round trips, or more. Only where a message
-    takes half a second is a window of one message enough; ``_LONG_S`` leaves room for noise.
-    """
-    if reading.metric == "latency" and (reading.trips or 0) < _LEAST_TRIPS:
-        return f"{reading.trips or 0} round trips were timed, not {_LEAST_TRIPS} or more"
-    crawls = reading.windows and reading.window == 1 and (reading.seconds or 0) >= _LONG_S
-    if reading.metric == "bandwidth" and (reading.windows or 0) < _LEAST_WINDOWS and not crawls:
-        return f"{reading.windows or 0} windows were timed, not {_LEAST_WINDOWS} or more"
+    """Return which of the repetitions that a program counts is missing, or too small."""
+    crawls = reading.window == 1 and (reading.seconds or 0) >= _LEAST["crawls"]["seconds"]
+    for name, least in _LEAST["crawls" if crawls else reading.metric].items():
+        value = getattr(reading, name)
+        if value is None or value < least:
+            return f"has {name} {value}, not {least} or more" if value else f"lacks {name}"
     return ""
 
 
 def _of_collective(reading: events.ReadingEvent, ranks: int | None) -> str:
     """Return what is wrong with a collective, which has time and two rates."""
-    algbw, places = reading.algbw_gb_per_s, (_JSON_DECIMALS, _JSON_DECIMALS)
-    if reading.metric != "busbw" or algbw is None:
-        return ""
-    if reading.us is not None and not rate_of(reading.nbytes, reading.us, algbw, places):
-        return f"algbw {algbw:g} is not the size over {reading.us:g} us"
+    algbw, us = reading.algbw_gb_per_s, reading.us
+    places = _JSON_DECIMALS, _JSON_DECIMALS
+    if algbw is None or us is None:
+        return "a bus bandwidth lacks its time or its other rate"
+    if not rate_of(reading.nbytes, us, algbw, places):
+        return f"algbw {algbw:g} is not the size over {us:g} us"
     if ranks and ranks > 1 and reading.operation in COLLECTIVES:
         times = factor(reading.operation, ranks)
         if not product_of(algbw, times, reading.value, places):

@@ -69,21 +69,25 @@ def test_each_contradiction_of_a_collective_is_said() -> None:
     ("timed", "text"),
     [
         ({"windows": 3, "window": 64, "seconds": 0.01}, ""),
-        ({"windows": 1, "window": 64, "seconds": 0.01}, "1 windows were timed, not 3 or more"),
-        ({"window": 64, "seconds": 0.01}, "0 windows were timed, not 3 or more"),
+        ({"windows": 1, "window": 64, "seconds": 0.01}, "has windows 1, not 3 or more"),
+        ({"window": 64, "seconds": 0.01}, "lacks windows"),
         ({"windows": 1, "window": 1, "seconds": 0.7}, ""),  # a path that crawls
-        ({"windows": 1, "window": 1, "seconds": 1e-4}, "1 windows were timed, not 3 or more"),
+        ({"windows": 1, "window": 1, "seconds": 1e-4}, "has windows 1, not 3 or more"),
         ({"us": 2.0, "trips": 6}, ""),
-        ({"us": 2.0, "trips": 5}, "5 round trips were timed, not 6 or more"),
-        ({"us": 2.0}, "0 round trips were timed, not 6 or more"),
+        ({"us": 2.0, "trips": 5}, "has trips 5, not 6 or more"),
+        ({"us": 2.0}, "lacks trips"),
+        ({"us": 2.0, "trips": 6, "verified": 7}, "has verified 7, not 104 or more"),
     ],
 )
 def test_few_repetitions_are_no_reading(timed: dict[str, Any], text: str) -> None:
     seconds = timed.get("seconds", 1.0)
-    rate = timed.get("window", 1) * 1_000_000 / seconds * 1e-9
+    if "us" not in timed:
+        timed = {**timed, "gb_per_s": timed.get("window", 1) * 1_048_576 / seconds * 1e-9}
     metric: Any = "latency" if "us" in timed else "bandwidth"
-    reading = ReadingEvent(metric, 1_000_000, 0, verified=104, gb_per_s=rate, **timed)
-    assert of_event(reading, Start("gpu_aware", "1.2", "host", 2, 2)) == text
+    reading = ReadingEvent(metric, 1_048_576, 0, **{"verified": 104, **timed})
+    assert of_event(reading, Start("gpu_aware", "1.2", "host", 2, 2)) == (
+        text and f"the {metric} at 1 MiB {text}"
+    )
     assert of_event(reading, Start("gpu_aware", "1.0", "host", 2, 2)) == ""
 
 

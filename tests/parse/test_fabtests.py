@@ -29,7 +29,7 @@ def test_lost_messages_are_seen():
 def test_other_columns_are_found_by_name():
     heads = "bytes   iters   total       time     MB/sec    usec/xfer   Mxfers/sec"
     assert rows([heads, "1m  100  100m  0.01s  12000.00  87.38  0.01"]) == [
-        FabtestsRow(1 << 20, 12.0, all_arrived=True)
+        FabtestsRow(1 << 20, 12.0, all_arrived=True, sent=100)
     ]
 
 

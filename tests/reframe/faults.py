@@ -19,7 +19,8 @@ from busbar.engine.results import Outcome
 from busbar.engine.run import Run
 from busbar.explain.core import explain_output
 from busbar.explain.model import Explanation
-from busbar.tools.ucx_perftest import final_row
+from busbar.tools.ucx_perftest.parse import final_row
+from tests.replay.today import today
 
 DATA = Path(__file__).parents[1] / "data"
 SITE = sites.load("h200x4")
@@ -58,10 +59,8 @@ NONCE = "6a09e667f3bcc908"
 
 
 def of_job(text: str) -> str:
-    """A record of one of our programs as a job with this nonce would have printed it."""
-    start = '{"event": "start", '
-    without = re.sub(r'"nonce": "[0-9a-f]+", ', "", text)
-    return without.replace(start, f'{start}"nonce": "{NONCE}", ')
+    """A record of one of our programs as a job of today with this nonce would have printed it."""
+    return "\n".join(today(text.split("\n"), NONCE))
 
 
 def scaled(pattern: str, by: float) -> Break:
@@ -70,9 +69,10 @@ def scaled(pattern: str, by: float) -> Break:
     def change(text: str) -> str:
         def scale(match: re.Match[str]) -> str:
             whole = match[0]
-            for group in range(match.re.groups, 0, -1):
+            for group in range(match.lastindex or 0, 0, -1):
                 at, end = (place - match.start() for place in match.span(group))
-                whole = f"{whole[:at]}{float(match[group]) * by:.4f}{whole[end:]}"
+                value = float(match[group]) * by
+                whole = f"{whole[:at]}{value:{'.4f' if value > 1 else '.9f'}}{whole[end:]}"
             return whole
 
         return re.sub(pattern, scale, text, flags=re.MULTILINE)
@@ -103,9 +103,11 @@ def rows_scaled(by: float, *sizes: int) -> Break:
     return change
 
 
-def events_scaled(by: float) -> Break:
-    """The rates of our own programs times ``by``."""
-    faster, slower = scaled(r'gb_per_s": ([\d.]+)', by), scaled(r'"us": ([\d.]+)', 1 / by)
+def events_scaled(by: float, size: str = r"\d+") -> Break:
+    """The rates of our own programs at these sizes times ``by``."""
+    row = rf'"bytes": {size}, "gb_per_s": '
+    faster = scaled(rf'{row}([\d.]+)(?:, "algbw_gb_per_s": ([\d.]+))?', by)
+    slower = scaled(rf'{row}.*"(?:us|seconds)": ([\d.]+)', 1 / by)
     return lambda text: slower(faster(text))
 
 

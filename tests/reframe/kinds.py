@@ -165,7 +165,7 @@ def ucx(name: str, buffers: str, transports: tuple[str, ...]) -> Kind:
     rates = r"^Final: +\d+ +[\d.]+ +[\d.]+ +[\d.]+ +([\d.]+) +([\d.]+) +(\d+) +(\d+)"
 
     def faster(by: float) -> Break:
-        overall = scaled(r"^Final: +\d+ +[\d.]+ +[\d.]+ +([\d.]+)", 1 / by)
+        overall = scaled(r"^Final: +\d+ +([\d.]+) +([\d.]+) +([\d.]+)", 1 / by)
         return lambda text: overall(scaled(rates, by)(text))
 
     return Kind(
@@ -252,13 +252,13 @@ GPU_AWARE = Kind(
         "placement": replaced("0000:00:07.0", "0000:00:06.0"),
         "transport": replaced("cuda_ipc/cuda", "cuda_copy/cuda"),
         "data": lambda text: text.replace(
-            '"from": 0, "to": 1, "bytes": 65536, "wrong": 0',
-            '"from": 0, "to": 1, "bytes": 65536, "wrong": 9',
+            '"from": 0, "to": 1, "bytes": 65536, "messages": 32, "wrong": 0',
+            '"from": 0, "to": 1, "bytes": 65536, "messages": 32, "wrong": 9',
         ),
         "metrics": lambda text: re.sub(r'(?m)^.*"event": "end".*$', "", text),
         "answer": replaced('D", "bytes": 8, "us": 7.71431', 'D", "bytes": 9, "us": 7.71431'),
-        "low": scaled(r'"bytes": 16777216, "gb_per_s": ([\d.]+)', 0.8),
-        "impossible": scaled(r'"bytes": 16777216, "gb_per_s": ([\d.]+)', 1.4),
+        "low": events_scaled(0.8, "16777216"),
+        "impossible": events_scaled(1.4, "16777216"),
     },
 )
 LIBFABRIC = Kind(

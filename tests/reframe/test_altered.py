@@ -49,6 +49,7 @@ ALLOWED = (
     Allowed(r"\"(end|copy|flag|check)\"", rf"^[\d.]+ to|{_KEY}|repeated", "times"),
     Allowed(r"^(fi_info| +\w+:|bytes )", "", "test_minimum changes the provider"),
     Allowed(r'"latency"', r"^\d+ to \d+$", "the number of round trips, which it chooses"),
+    Allowed(r"\"verified\"", "^104 to", "the number of comparisons, which it chooses"),
     Allowed(r"\"window\"", "^64 to", "the number of messages in flight, which it chooses"),
     Allowed(r"^1m ", "401|Mxf|0.00", "what is cut to one or two digits"),
 )

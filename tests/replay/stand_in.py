@@ -20,6 +20,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from today import today  # of this directory: it is started by its path
+
 NO_RECORD = 64
 PYTHON = "torch-python"
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
@@ -86,24 +88,17 @@ def replay(record: dict, root: Path, arguments: list[str]) -> int:
     Its command line and what `placed.sh` said then are left out: this job has its own.
     """
     print(f"# TEST DOUBLE: replays {record['file']}", flush=True)
-    lines, status = [], 0
+    lines, status, nonce = [], 0, os.environ.get("BUSBAR_NONCE", "")
     for line in read(root / record["file"]):
         if line.startswith("exit_status="):
             status = 0 if record.get("ended") else int(line.split("=")[1])
             break
         if not line.startswith(("$ ", '{"placed"')) and asked_for(line, arguments):
-            lines.append(with_nonce(with_options(line, arguments)))
-    sys.stdout.writelines(lines)
+            lines.append(with_options(line, arguments))
+    sys.stdout.writelines(today(lines, nonce) if nonce else lines)
     if "log" in record:
         write_logs(record, root)
     return status
-
-
-def with_nonce(line: str) -> str:
-    """The start event of our own programs repeats the nonce of the job."""
-    start, nonce = '{"event": "start", ', os.environ.get("BUSBAR_NONCE", "")
-    line = re.sub(r'"nonce": "[0-9a-f]+", ', "", line)
-    return line.replace(start, f'{start}"nonce": "{nonce}", ', 1) if nonce else line
 
 
 def asked_for(line: str, arguments: list[str]) -> bool:

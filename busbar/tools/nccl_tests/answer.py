@@ -22,6 +22,7 @@ _ROUNDED = 0.01
 """NCCL rounds a message down to what divides among the ranks; by less than this share."""
 _ALIGNED = 128
 """Bytes per rank by which it rounds a small message at most."""
+_HEADS, _ENDS = 2, 2
 _SIX_DIGITS = 1e-5
 _NOT_CHECKED_IN_PLACE = ("alltoall", "sendrecv")
 """The tool prints N/A there."""
@@ -46,8 +47,21 @@ def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
         yield f"the tool lists {len(ranks)} GPUs for {launch.ranks} ranks"
     if not stated:
         yield "the output has no line with the parameters of the tool"
-    if rows_of(output) and output.part(NcclTable).average is None:
+    if rows_of(output):
+        yield from _of_frame(output)
+
+
+def _of_frame(output: JobOutput) -> Iterator[str]:
+    """Yield the lines that a table lacks before its first row and after its last one."""
+    table = output.part(NcclTable)
+    if table.heads < _HEADS:
+        yield "the output does not name the columns and units of its table"
+    if table.average is None:
         yield "the output has no line with the mean of the rates"
+    # Versions that name themselves name the collective as well, first and last.
+    named = len(output.names)
+    if named < _ENDS and (named or output.first("tests.nccl")):
+        yield "the output does not name its collective before the table and after it"
 
 
 def _of_rows(asked: NcclOptions, launch: BenchLaunch, output: JobOutput) -> Iterator[str]:

@@ -30,6 +30,8 @@ class NcclTable:
     """How the tool says that it measures."""
     average: float | None = None
     """The mean of all bus bandwidths, in GB/s; NaN for what is not a number."""
+    heads: int = 0
+    """Lines of the header that name the columns, or their units."""
 
 
 def rows_of(facts: JobOutput) -> list[tuple[parse.NcclRow, Evidence]]:
@@ -91,6 +93,7 @@ class NcclReader(TableReader):
             facts.max_bytes = most
         elif columns := PATTERNS["columns"].match(text):
             self._errors = columns["last"] == "error"
+            self.run.part(NcclTable).heads += 1
         elif units := parse.parse_units(text):
             self._check_units(units, evidence)
         elif started := PATTERNS["collective"].match(text):
@@ -100,6 +103,7 @@ class NcclReader(TableReader):
         return True
 
     def _check_units(self, units: set[tuple[str, ...]], evidence: Evidence) -> None:
+        self.run.part(NcclTable).heads += 1
         for wrong in units - {_UNITS}:
             words = f"the table is in {' '.join(wrong)}, the tool prints {' '.join(_UNITS)}"
             self.run.note_contradiction(words, evidence)
@@ -151,7 +155,9 @@ class NcclReader(TableReader):
         if pending and PATTERNS["numbers"].match(text):
             rows = tuple(r for start in pending.starts for r in parse.joined(start, text))
             # The line that ends the row is the one that holds its rates.
-            if not any(self._whole_row(row, evidence) for row in rows):
+            if any(self._whole_row(row, evidence) for row in rows):
+                self.run.row_parts.update(range(pending.first, number))
+            else:
                 self._pending[key] = _Pending(rows[:_MOST_STARTS], pending.first, number)
             return True
         if self._whole_row(text, evidence):

@@ -7,14 +7,11 @@ from busbar.engine.job_output import JobOutput
 from busbar.engine.tool import Programs, Tool
 from busbar.tools.osu.answer import answer, checked, contradictions
 from busbar.tools.osu.bands import OSU_COLLECTIVES, bands, derived
-from busbar.tools.osu.parse import OsuReader
-
-_PAIRS = ("osu_bw", "osu_bibw", "osu_latency")
+from busbar.tools.osu.parse import PAIRS, OsuReader
 
 
 def _ranks(output: JobOutput) -> int | None:
-    # These tests refuse any other number.
-    return 2 if output.tool in _PAIRS and output.readings else None
+    return 2 if output.tool in PAIRS and output.readings else None
 
 
 def _buffers(output: JobOutput) -> str:
@@ -30,11 +27,12 @@ TOOL = Tool(
     benches=("osu_*",),
     outputs=("osu",),
     programs=Programs(
-        names=(*_PAIRS, "osu_mbw_mr", *OSU_COLLECTIVES),
+        names=(*PAIRS, "osu_mbw_mr", *OSU_COLLECTIVES),
         pattern="osu_*",
         places=("libexec/osu-micro-benchmarks/mpi/**",),
     ),
     reader=OsuReader,
+    row=r"\s*\d+\s+-?[\d.]",
     bands=bands,
     answer=answer,
     checked=checked,
@@ -42,7 +40,7 @@ TOOL = Tool(
     derived=derived,
     ranks=_ranks,
     buffers=_buffers,
-    pairs=_PAIRS,
+    pairs=PAIRS,
     between_two=True,
     files=("features.yaml",),
 )

@@ -45,22 +45,37 @@ def _multi_pair(run: Run, reading: Reading) -> Expectation:
 def _collective(run: Run, reading: Reading) -> Expectation:
     if run.memory == "host":
         raise NoExpectation("host buffers use no link of the GPUs")
-    if reading.kind == "latency_us":
-        raise NoExpectation("the latency of a collective has no band; use its bus bandwidth")
-    return not_staged(run, reading, reading.operation)
+    if reading.kind != "latency_us":
+        return not_staged(run, reading, reading.operation)
+    why = "the latency of a collective has no band; use its bus bandwidth"
+    raise NoExpectation(why, limit=_least_us(run, reading), unit="us")
+
+
+def _least_us(run: Run, latency: Reading) -> float | None:
+    """Return the time that the links take for what a collective moves; None if not known."""
+    rate = _bus_bandwidth(run, latency)
+    try:
+        limit: float | None = not_staged(run, rate, rate.operation).limit
+    except NoExpectation as missing:
+        limit = missing.limit
+    return rate.value / limit * latency.value if run.ranks and limit else None
+
+
+def _bus_bandwidth(run: Run, latency: Reading) -> Reading:
+    """Return the bus bandwidth that a latency is; OSU prints the time alone.
+
+    The size over the time, times the factor of nccl-tests, compares.
+    """
+    bench, ranks = run.bench.replace("osu_xccl_", "osu_"), run.ranks or 1
+    operation = OSU_COLLECTIVES[bench]
+    rate = latency.gb_per_s * (ranks if bench in _PARTS else 1) * factor(operation, ranks)
+    return replace(latency, kind="busbw", value=rate, operation=operation)
 
 
 def derived(run: Run, readings: Sequence[Reading]) -> list[Reading]:
-    """Return the bus bandwidth that a collective of OSU reaches at its largest size.
-
-    OSU prints latencies; the size over the time, times the factor of nccl-tests, compares.
-    """
-    bench, ranks = run.bench.replace("osu_xccl_", "osu_"), run.ranks
-    operation = OSU_COLLECTIVES.get(bench)
+    """Return the bus bandwidth that a collective of OSU reaches at its largest size."""
+    known = run.bench.replace("osu_xccl_", "osu_") in OSU_COLLECTIVES and run.ranks
     latencies = [each for each in readings if each.kind == "latency_us" and each.value > 0]
-    if operation is None or not ranks or not latencies:
+    if not known or not latencies:
         return []
-    last = max(latencies, key=lambda each: each.nbytes)
-    parts = ranks if bench in _PARTS else 1
-    rate = last.gb_per_s * parts * factor(operation, ranks)
-    return [replace(last, kind="busbw", value=rate, operation=operation)]
+    return [_bus_bandwidth(run, max(latencies, key=lambda each: each.nbytes))]

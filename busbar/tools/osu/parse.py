@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbar.engine.contradictions import agrees, half_unit
@@ -48,6 +48,10 @@ class OsuRow:
 _TABLES = beside(__file__)
 PATTERNS = {name: re.compile(words) for name, words in _TABLES["expressions"].items()}
 _SETTINGS = [*map(re.compile, _TABLES["settings"])]
+OLDEST: float = _TABLES["oldest"]
+PRINTED: Mapping[str, list[float]] = _TABLES["printed"]
+PAIRS = ("osu_bw", "osu_bibw", "osu_latency")
+"""Tests that refuse another number of ranks than two."""
 SILENT = ("osu_mbw_mr", "osu_multi_lat")
 """These print the same title for buffers of the host and of GPUs."""
 _GPU_LIBRARIES = ("NCCL", "RCCL", "xCCL")
@@ -112,9 +116,6 @@ class OsuReader(TableReader):
             self.run.settings.append((setting, evidence))
             if columns := PATTERNS["columns"].match(text):
                 self._columns = PATTERNS["between_columns"].split(columns["names"].strip())
-            if "datatype" in setting and numbers.count(banner.version.partition(".")[0]) < 7:
-                wrong = f"version {banner.version} prints no datatype, 7.x does"
-                self.run.note_contradiction(wrong, evidence)
             unit = "MB/s" if banner.quantity == "bw" else "us"
             if setting.get("unit", unit) != unit:
                 wrong = f"the table is in {setting['unit']}, {banner.test} prints {unit}"
@@ -151,8 +152,7 @@ class OsuReader(TableReader):
                 evidence = Evidence(self.runs.file, number, decode(line))
                 commands = [each for each, _ in self.run.commands]
                 full = not commands or any("-f" in each.arguments for each in commands)
-                columns = _full(self._columns) if full else self._columns
-                wrong = _contradiction(banner, row) or _of_columns(columns, row)
+                wrong = _contradiction(banner, row) or _of_columns(self._columns, row, full=full)
                 self.run.note_contradiction(wrong, evidence)
                 _add(self.run, banner, row, evidence)
             return row is not None
@@ -188,13 +188,15 @@ def _full(columns: list[str]) -> list[str]:
     return [columns[0], f"Min {what}", f"Max {what}", "Iterations"] if kind == "Avg" else columns
 
 
-def _of_columns(columns: Sequence[str], row: OsuRow) -> str:
-    """Return where a row differs from the header: it has more columns, or an average that is
-    outside of its smallest and largest value."""
+def _of_columns(columns: list[str], row: OsuRow, *, full: bool) -> str:
+    """Return where a row differs from the header, which may be of a table with ``-f``: by the
+    number of columns, or an average that is outside of its smallest and largest value."""
     values = [row.value, *row.others]
     count = len(values) + (row.valid is not None)
-    if columns and count > len(columns):
-        return f"a row has {count + 1} columns, the header names {len(columns) + 1}"
+    if columns and count != len(columns):
+        columns = _full(columns) if full else columns
+        if count != len(columns):
+            return f"a row has {count + 1} columns, the header names {len(columns) + 1}"
     named = dict(zip(columns, values, strict=False))
     for column, average in named.items():
         kind, _, what = column.partition(" ")

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from busbar.engine.bands import collectives
-from busbar.engine.own_programs import answer, contradictions
+from busbar.engine.own_programs import answer_of, contradictions
 from busbar.engine.tool import Programs, Tool, measured
 from busbar.expect import COLLECTIVES
 from busbar.units import GIB, MIB, option_bytes
@@ -23,7 +23,7 @@ TOOL = Tool(
     programs=Programs(),
     reader=None,
     bands=collectives,
-    answer=answer,
+    answer=answer_of("busbw", {}),
     checked=measured,
     contradictions=contradictions,
     harness=lambda known, output: "pytorch",
