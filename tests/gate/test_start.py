@@ -15,6 +15,7 @@ import pytest
 from busbar import cli
 from busbar.errors import BusbarError
 from busbar.gate.site import read
+from busbar.seal import sealed
 from tests.said import ran
 
 from .node import Node
@@ -71,6 +72,9 @@ def test_the_compiled_gate_is_small_and_needs_only_python(node: Node, tmp_path: 
     assert found["site"] == "here"
     other = json.loads((tmp_path / "here.json").read_text()) | {"name": "other"}
     (tmp_path / "other.json").write_text(json.dumps(other))
+    (problem,) = json.loads(run("--site", str(tmp_path / "other.json")).stdout)["problems"]
+    assert "was changed after it was written: its sha256 does not fit" in problem
+    (tmp_path / "other.json").write_text(json.dumps(sealed(other)))
     assert json.loads(run("--site", str(tmp_path / "other.json")).stdout)["site"] == "other"
     # Sources are there for another Python, and the site must be.
     with zipfile.ZipFile(program) as archive, zipfile.ZipFile(tmp_path / "b.pyz", "w") as bare:
