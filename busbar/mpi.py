@@ -141,9 +141,8 @@ class MpiInstall:
         supported = self.pmi_types()
         if offered is None:
             return (f"--mpi={supported[0]}",)
-        for pmi in supported:
-            if pmi in offered:
-                return (f"--mpi={pmi}",)
+        if common := [pmi for pmi in supported if pmi in offered]:
+            return (f"--mpi={common[0]}",)
         words = {"supported": " or ".join(supported), "offered": ", ".join(offered) or "nothing"}
         where = f"site {site.name}, srun --mpi=list"
         raise refused(__file__, "no-pmi", where, mpi=NAMES[self.family], **words)

@@ -12,6 +12,7 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from reframe.core.builtins import parameter, run_after, run_before, variable
 from reframe.core.exceptions import ReframeError
@@ -44,6 +45,9 @@ _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 _DRIVERS = {"cuda": "/sys/bus/pci/drivers/nvidia", "rocm": "/sys/bus/pci/drivers/amdgpu"}
 _ENDED = ("status=$?", AT_END, 'echo "exit_status=$status"')
 
+Launches: TypeAlias = Iterable[BenchLaunch]
+"""The launches of a job, one after the other."""
+
 
 class LaunchesCheck(BusbarCheck, special=True):
     """A concrete check gives :meth:`launches`."""
@@ -57,7 +61,7 @@ class LaunchesCheck(BusbarCheck, special=True):
     planned: Sequence[BenchLaunch] = ()
     judged: Sequence[JudgedLaunch] = ()
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         """What the job runs, one after the other."""
         raise NotImplementedError
 
@@ -122,7 +126,7 @@ class LaunchesCheck(BusbarCheck, special=True):
     @run_before("run")
     def set_commands(self) -> None:
         """Each launch with its command line before it and its exit status after it."""
-        self.planned = self.launches()
+        self.planned = [*self.launches()]
         launches = [asdict(launch) for launch in self.planned]
         Path(self.stagedir, ASKED).write_text(json.dumps(launches, indent=1) + "\n")
         self.num_tasks = self.processes()

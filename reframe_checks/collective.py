@@ -14,7 +14,7 @@ from busbar.engine.launch import BenchLaunch, powers
 from busbar.tools.osu.request import command
 from busbar.units import MIB
 
-from .bench import BenchCheck
+from .bench import BenchCheck, Launches
 
 
 class OsuCollective(BenchCheck, special=True):
@@ -42,23 +42,21 @@ class OsuCollective(BenchCheck, special=True):
         sizes = self.message_sizes[self.size_set]
         return command(self.program(self.bench), sizes, memory=self.gpu_memory, more=self.added)
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         ranks = self.node_count * self.gpus
         if self.ranks:
             ranks = min(self.ranks, ranks)
-        return [
-            BenchLaunch(
-                bench=self.bench,
-                command=self.command(),
-                ranks=ranks,
-                sizes=powers(*self.message_sizes[self.size_set]),
-                gpus=tuple(range(ranks // self.node_count)),
-                nodes=self.node_count,
-                buffers="D D",
-                transports=self.environment.transports,
-                across=self.environment.across if self.node_count > 1 else (),
-            )
-        ]
+        yield BenchLaunch(
+            bench=self.bench,
+            command=self.command(),
+            ranks=ranks,
+            sizes=powers(*self.message_sizes[self.size_set]),
+            gpus=tuple(range(ranks // self.node_count)),
+            nodes=self.node_count,
+            buffers="D D",
+            transports=self.environment.transports,
+            across=self.environment.across if self.node_count > 1 else (),
+        )
 
 
 @rfm.simple_test

@@ -14,7 +14,7 @@ from reframe.core.builtins import parameter
 from busbar.engine.launch import BenchLaunch
 from busbar.tools.fabtests import request
 
-from .bench import PAIR, Pair
+from .bench import PAIR, Launches, Pair
 
 
 class Libfabric(Pair, special=True):
@@ -29,20 +29,17 @@ class Libfabric(Pair, special=True):
         fabric = self.site.fabric
         return fabric.provider if fabric else "tcp"
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         port, one_sided = ("-B", "-P"), ("-E", "-E")
         pingpong = self.program("fi_pingpong")
         checked = request.pingpong(pingpong, self.provider)
         timed = request.rate(pingpong, self.provider, self.added)
-        launches = [
-            self.launch("fi_pingpong", request.CHECKED_SIZE, (PAIR, "data", *port, *checked)),
-            self.launch("fi_pingpong", request.SIZE, (PAIR, "rate", *port, *timed)),
-        ]
+        yield self.launch("fi_pingpong", request.CHECKED_SIZE, (PAIR, "data", *port, *checked))
+        yield self.launch("fi_pingpong", request.SIZE, (PAIR, "rate", *port, *timed))
         if "fi_rma_bw" in self.environment.programs:
             written = request.write(self.program("fi_rma_bw"), self.provider, self.added)
             command = (PAIR, "write", *one_sided, *written)
-            launches.append(self.launch("fi_rma_bw", request.SIZE, command))
-        return launches
+            yield self.launch("fi_rma_bw", request.SIZE, command)
 
     def launch(self, bench: str, size: int, command: tuple[str, ...]) -> BenchLaunch:
         """Return a server and its client, on one node or on two."""

@@ -14,7 +14,7 @@ from busbar.engine.results import Result
 from busbar.tools.aws_ofi_nccl import used
 from busbar.verdict import Verdict
 
-from .bench import BenchCheck
+from .bench import BenchCheck, Launches
 from .judging import Judgement
 
 
@@ -29,18 +29,16 @@ class fabric_ofi(BenchCheck):  # noqa: N801 - see above
     node_count = 2
     env_vars = {"NCCL_DEBUG": "INFO"}
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         # Published: mpirun -n 2 -N 1 --hostfile hosts ... nccl_message_transfer
-        return [
-            BenchLaunch(
-                bench="nccl_message_transfer",
-                command=(self.program("nccl_message_transfer"), *self.added),
-                ranks=2,
-                sizes=(),
-                nodes=2,
-                bands=False,
-            )
-        ]
+        yield BenchLaunch(
+            bench="nccl_message_transfer",
+            command=(self.program("nccl_message_transfer"), *self.added),
+            ranks=2,
+            sizes=(),
+            nodes=2,
+            bands=False,
+        )
 
     def judgement(self, output: list[str], errors: list[str]) -> Judgement:
         judged = super().judgement(output, errors)

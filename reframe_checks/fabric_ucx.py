@@ -6,6 +6,7 @@ $ pair.sh node -p -p ucx_perftest -m cuda -t tag_bw -s 67108864 -n 50
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from statistics import median
 
@@ -20,7 +21,7 @@ from busbar.site.model import Nic
 from busbar.tools.ucx_perftest.request import ANY_SIZE, LOGGED, SIZE, command
 from busbar.verdict import Verdict
 
-from .bench import PAIR, Pair
+from .bench import PAIR, Launches, Pair
 
 _EVEN = 0.9
 """A port below this share of the middle one of its node is slow: they are of one kind."""
@@ -40,20 +41,18 @@ class UcxPerf(Pair, special=True):
         """The kind of memory that the messages lie in, as the tool names it."""
         return "host"
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         gpu = self.memory != "host"
-        return [
-            BenchLaunch(
-                bench="ucx_perftest",
-                command=self.command("node"),
-                ranks=1,
-                sizes=(SIZE,),
-                buffers="D D" if gpu else "H H",
-                transports=self.environment.transports if gpu else SHARED_MEMORY,
-                placed=False,
-                bands=gpu,
-            )
-        ]
+        yield BenchLaunch(
+            bench="ucx_perftest",
+            command=self.command("node"),
+            ranks=1,
+            sizes=(SIZE,),
+            buffers="D D" if gpu else "H H",
+            transports=self.environment.transports if gpu else SHARED_MEMORY,
+            placed=False,
+            bands=gpu,
+        )
 
     def command(self, name: str, size: int = SIZE) -> tuple[str, ...]:
         """Return both parts of one measurement."""
@@ -99,9 +98,9 @@ class UcxNodes(UcxPerf, special=True):
     valid_systems = ["+remote -efa -cxi"]
     node_count = 2
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         nics = self.site.node_type(self.current_partition.name).nics
-        return [self.between(nic) for nic in nics] or [self.between(None)]
+        return map(self.between, nics or [None])
 
     @property
     def by_tcp(self) -> bool:
@@ -129,11 +128,10 @@ class UcxNodes(UcxPerf, special=True):
             bands=False,
         )
 
-    def problems(self, results: list[Result]) -> list[Result]:
+    def problems(self, results: list[Result]) -> Iterable[Result]:
         """Ports that are slower than the others of their node."""
         read = [(result, result.gb_per_s) for result in results if result.gb_per_s is not None]
         middle = median(rate for _, rate in read) if read else 0.0
-        slow = []
         for result, rate in read:
             share = self.share_of_raw(result)
             what = ""
@@ -144,8 +142,7 @@ class UcxNodes(UcxPerf, special=True):
             if what:
                 message = f"{result.pair}: {rate:.4g} GB/s{what}"
                 row = Result(self.name, Verdict.DEGRADED, pair=result.pair, message=message)
-                slow.append(replace(row, where=result.where))
-        return slow
+                yield replace(row, where=result.where)
 
     def share_of_raw(self, result: Result) -> float:
         """Return the reading as a share of the raw rate of its port; 1 if no port is named."""

@@ -43,24 +43,22 @@ class Torch(XcclPerf, special=True):
         """Return the words that start the ranks, up to our program."""
         raise NotImplementedError
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Iterator[BenchLaunch]:
         ranks = self.gpus * self.node_count
-        return [
-            BenchLaunch(
-                bench="torch_collectives",
-                command=(*self.start(), *options(ranks), *self.added),
-                ranks=ranks,
-                nodes=self.node_count,
-                sizes=SIZES,
-                operations=tuple((name, None, None) for name in COLLECTIVES),
-                gpus=tuple(range(self.gpus)),
-                transports=self.nccl_ways(),
-                log="nccl",
-                validated=True,
-                end=True,
-                nonce=self.nonce,
-            )
-        ]
+        yield BenchLaunch(
+            bench="torch_collectives",
+            command=(*self.start(), *options(ranks), *self.added),
+            ranks=ranks,
+            nodes=self.node_count,
+            sizes=SIZES,
+            operations=tuple((name, None, None) for name in COLLECTIVES),
+            gpus=tuple(range(self.gpus)),
+            transports=self.nccl_ways(),
+            log="nccl",
+            validated=True,
+            end=True,
+            nonce=self.nonce,
+        )
 
     def processes(self) -> int:
         return self.node_count

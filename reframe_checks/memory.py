@@ -15,7 +15,7 @@ from busbar.engine.launch import BenchLaunch
 from busbar.tools.memory import operations, size_of
 from busbar.units import option_bytes
 
-from .bench import BenchCheck
+from .bench import BenchCheck, Launches
 from .programs import BuildProgram
 
 
@@ -39,21 +39,19 @@ class memory(BenchCheck):  # noqa: N801 - ReFrame's test names are what users ty
     def use_all_cores(self) -> None:
         self.leave_all_cores()
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         gpus = self.gpus if self.on_gpu else 0
         size = size_of(gpus)
         program = str(Path(self.copies.stagedir, "memory"))
-        return [
-            BenchLaunch(
-                bench="memory",
-                command=(program, str(gpus), option_bytes(size)),
-                ranks=1,
-                sizes=(size,),
-                operations=operations(gpus),
-                placed=False,
-                validated=True,
-                bands=self.on_gpu,
-                end=True,
-                nonce=self.nonce,
-            )
-        ]
+        yield BenchLaunch(
+            bench="memory",
+            command=(program, str(gpus), option_bytes(size)),
+            ranks=1,
+            sizes=(size,),
+            operations=operations(gpus),
+            placed=False,
+            validated=True,
+            bands=self.on_gpu,
+            end=True,
+            nonce=self.nonce,
+        )

@@ -16,7 +16,7 @@ from busbar.redact import redact
 from busbar.tools.gpu_aware.request import BEST_WINDOWS, command
 from busbar.units import option_bytes, parse_bytes
 
-from .bench import LaunchesCheck, words_of
+from .bench import Launches, LaunchesCheck, words_of
 from .programs import AT_END, BUSY, SOURCES, BuildProgram
 
 _OWN_CORE = str(SOURCES / "own_core.sh")
@@ -81,7 +81,7 @@ class GpuAwareCheck(LaunchesCheck, special=True):
         """Whether several ranks have to use one GPU."""
         return self.on_gpu and self.ranks_per_node() > self.partition.ranks_per_node
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         ranks = self.node_count * self.ranks_per_node()
         inside = self.image.programs if self.image else {}
         options = {
@@ -94,26 +94,24 @@ class GpuAwareCheck(LaunchesCheck, special=True):
             "devices": ",".join(self.bus_ids()) if self.on_gpu else "",
         }
         across, environment = self.node_count > 1, self.environment
-        return [
-            BenchLaunch(
-                bench="gpu_aware",
-                command=command(
-                    inside.get("gpu_aware") or str(Path(self.built.stagedir, "gpu_aware")),
-                    options,
-                    *(["--share-devices"] if self.shares_gpu else []),
-                    *self.added,
-                ),
-                ranks=ranks,
-                nodes=self.node_count,
-                sizes=(),  # the command names them
-                transports=environment.across if across else environment.transports,
-                provider=environment.provider if across else "",
-                share_gpus=self.shares_gpu,
-                mixed=True,
-                end=True,
-                nonce=self.nonce,
-            )
-        ]
+        yield BenchLaunch(
+            bench="gpu_aware",
+            command=command(
+                inside.get("gpu_aware") or str(Path(self.built.stagedir, "gpu_aware")),
+                options,
+                *(["--share-devices"] if self.shares_gpu else []),
+                *self.added,
+            ),
+            ranks=ranks,
+            nodes=self.node_count,
+            sizes=(),  # the command names them
+            transports=environment.across if across else environment.transports,
+            provider=environment.provider if across else "",
+            share_gpus=self.shares_gpu,
+            mixed=True,
+            end=True,
+            nonce=self.nonce,
+        )
 
     def placing(self, launch: BenchLaunch) -> list[str]:
         return [*self.recorder, *words_of(self.wrapper, "wrapper")]

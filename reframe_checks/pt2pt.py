@@ -19,7 +19,7 @@ from busbar.engine.launch import BenchLaunch, powers
 from busbar.tools.osu.request import command
 from busbar.units import MIB
 
-from .bench import BenchCheck
+from .bench import BenchCheck, Launches
 
 
 class OsuPair(BenchCheck, special=True):
@@ -52,7 +52,7 @@ class OsuPair(BenchCheck, special=True):
             buffers=self.buffers if self.on_gpu else "",
         )
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         return [self.launch(*pair) for pair in self.pairs()]
 
     def launch(self, source: int, target: int) -> BenchLaunch:
@@ -142,10 +142,10 @@ class pt2pt_pairs(OsuPair):  # noqa: N801 - see above
     size_set = parameter(["quick"])
     message_sizes = {"quick": (4 * MIB, 64 * MIB)}
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         pair = self.launch(0, 1)
         every = tuple(range(self.gpus - self.gpus % 2))
-        return [replace(pair, ranks=len(every), gpus=every, environment=())]
+        yield replace(pair, ranks=len(every), gpus=every, environment=())
 
 
 @rfm.simple_test

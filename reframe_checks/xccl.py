@@ -16,7 +16,7 @@ from busbar.expect import COLLECTIVES
 from busbar.site.delivery import GPU_STACKS
 from busbar.tools.nccl_tests.request import LOG_FILES, LOGGED, SIZES
 
-from .bench import BenchCheck
+from .bench import BenchCheck, Launches
 
 
 class XcclPerf(BenchCheck, special=True):
@@ -40,22 +40,20 @@ class XcclPerf(BenchCheck, special=True):
             self.program(f"{self.collective}_perf"), self.added
         )
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         per_node = self.ranks or self.gpus
-        return [
-            BenchLaunch(
-                bench=self.collective,
-                command=self.command(),
-                ranks=per_node * self.node_count,
-                sizes=self.sweeps[self.size_set].judged,
-                gpus=tuple(range(per_node)),
-                nodes=self.node_count,
-                transports=self.nccl_ways(),
-                log="nccl",
-                validated=True,
-                end=True,
-            )
-        ]
+        yield BenchLaunch(
+            bench=self.collective,
+            command=self.command(),
+            ranks=per_node * self.node_count,
+            sizes=self.sweeps[self.size_set].judged,
+            gpus=tuple(range(per_node)),
+            nodes=self.node_count,
+            transports=self.nccl_ways(),
+            log="nccl",
+            validated=True,
+            end=True,
+        )
 
     @property
     def harness(self) -> str:

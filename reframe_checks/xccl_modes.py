@@ -13,11 +13,11 @@ import reframe as rfm
 from reframe.core.builtins import parameter, run_after, variable
 
 from busbar import site as sites
-from busbar.engine.launch import BenchLaunch
 from busbar.engine.results import Result
 from busbar.tools.nccl_tests.rccl import not_in_use
 from busbar.tools.nccl_tests.request import CPX_SIZES, FEW_SIZES
 
+from .bench import Launches
 from .xccl import XcclPerf
 
 
@@ -51,12 +51,10 @@ class RcclMode(XcclPerf, special=True):
         srun = self.job.launcher.registered_name == "srun"
         self.job.launcher.options += ["--cpu-bind=ldoms"] if srun else ["--bind-to", "numa"]
 
-    def launches(self) -> list[BenchLaunch]:
+    def launches(self) -> Launches:
         only = ",".join(map(str, range(self.ranks or self.gpus)))
-        return [
-            replace(launch, environment=(("ROCR_VISIBLE_DEVICES", only),))
-            for launch in super().launches()
-        ]
+        for launch in super().launches():
+            yield replace(launch, environment=(("ROCR_VISIBLE_DEVICES", only),))
 
     def problems(self, results: list[Result]) -> list[Result]:
         """What RCCL's log should say of the mode and does not."""

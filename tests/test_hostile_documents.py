@@ -23,7 +23,7 @@ from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.document import SweepRun
 from busbar.document import parse_document
 from busbar.engine.check_document import CheckDocument
-from busbar.gate import command as gate_output
+from busbar.gate import output as gate_output
 from busbar.gate.findings import GateDocument, reason_of
 from busbar.history.importing import JsonLine
 from busbar.history.store import FILE

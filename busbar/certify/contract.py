@@ -16,8 +16,7 @@ from typing import Annotated, Any, Literal
 from jinja2 import Template
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from busbar import data
-from busbar import site as sites
+from busbar import data, site as sites
 from busbar.errors import BusbarError, several, suggestion
 from busbar.expect import NoExpectation, Question, expect
 from busbar.expect.bounds import network

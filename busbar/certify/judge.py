@@ -15,7 +15,7 @@ from busbar.certify.readings import ClauseResult, State, counted_rows, judge_row
 from busbar.engine.results import Result
 from busbar.slurm.hostlist import fold
 from busbar.units import format_bytes
-from busbar.words import counted, names_text
+from busbar.words import counted, grouped, names_text
 
 
 @dataclass(frozen=True)
@@ -205,9 +205,7 @@ class _Judge:
             if lost:
                 what = f"{name} is unknown for {fold(lost)}"
                 return self._not("not measured", what, where=lost[0], nodes=len(known))
-            groups: dict[str, list[str]] = {}
-            for node, value in known.items():
-                groups.setdefault(value, []).append(node)
+            groups = grouped((value, node) for node, value in known.items())
             if len(groups) > 1 or wanted not in ("", *groups):
                 value, few = min(
                     groups.items(), key=lambda item: (item[0] == wanted, len(item[1]))

@@ -17,8 +17,7 @@ from typing import Literal
 from markupsafe import escape
 
 from busbar.boundary import read_text, visible
-from busbar.certify import contract as contracts
-from busbar.certify import record as records
+from busbar.certify import contract as contracts, record as records
 from busbar.certify.ledger import Kept, Ledger
 from busbar.check.snapshot import read
 from busbar.cluster.nightly import gate

@@ -22,7 +22,7 @@ from busbar.robust import DEVIATION, quality
 from busbar.site.calibration import CalibratedBand, Calibration, Replaced, SeriesKey
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
-from busbar.words import counted
+from busbar.words import counted, grouped
 
 FEWEST_RUNS = 3
 _COMMAND = "busbar site calibrate"
@@ -202,9 +202,7 @@ def _measured(run: int, row: ResultRow) -> _Measured | None:
 def _refuse_different_nodes(groups: Mapping[SeriesKey, Sequence[_Measured]]) -> None:
     """Refuse readings of a node that differ from the other nodes."""
     for series, found in groups.items():
-        nodes: dict[str, list[float]] = defaultdict(list)
-        for each in found:
-            nodes[each.node].append(each.value)
+        nodes = grouped((each.node, each.value) for each in found)
         middles = {node: median(values) for node, values in nodes.items()}
         scatter = median(abs(each.value / middles[each.node] - 1) for each in found)
         middle = median(middles.values())

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +13,7 @@ from busbar.delivery.environment import Environment
 from busbar.engine import check_document
 from busbar.engine.check_document import CheckCause, CheckDocument, CheckNote, ResultRow, Skipped
 from busbar.engine.results import Outcome
+from busbar.words import grouped
 
 
 def document_of(
@@ -55,10 +55,7 @@ def document_of(
 
 def _provenance(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """Return the common facts of each check's jobs, and what differs between nodes."""
-    jobs: dict[str, list[Outcome]] = defaultdict(list)
-    for outcome in outcomes:
-        if outcome.provenance:
-            jobs[outcome.check].append(outcome)
+    jobs = grouped((each.check, each) for each in outcomes if each.provenance)
     common = {
         check: dict(set.intersection(*(set(job.provenance.items()) for job in each)))
         for check, each in jobs.items()

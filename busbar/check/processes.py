@@ -20,6 +20,7 @@ from types import FrameType
 from typing import NoReturn
 
 from busbar.terminal import stderr
+from busbar.words import grouped
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """The signals that ask a command to end."""
@@ -195,9 +196,7 @@ def end_descendants(grace: float = 1.0) -> list[int]:
 
 def descendants() -> set[int]:
     """Return the processes below this one that have not ended."""
-    children: dict[int, list[int]] = {}
-    for pid, parent in _parents().items():
-        children.setdefault(parent, []).append(pid)
+    children = grouped((parent, pid) for pid, parent in _parents().items())
     found: set[int] = set()
     level = [os.getpid()]
     while level:

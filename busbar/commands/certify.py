@@ -12,8 +12,7 @@ from typing import Any
 
 from busbar import site as sites
 from busbar.boundary import output_directory, refuse_foreign_code, replace_file
-from busbar.certify import contract as contracts
-from busbar.certify import record as records
+from busbar.certify import contract as contracts, record as records
 from busbar.certify.execute import Executor
 from busbar.certify.ledger import Ledger
 from busbar.certify.plan import planned

@@ -12,8 +12,7 @@ from busbar import site as sites
 from busbar.commands.declare import command, show
 from busbar.document import to_json
 from busbar.errors import BusbarError
-from busbar.expect import COLLECTIVES, NoExpectation, Question, expect
-from busbar.expect import show as shown
+from busbar.expect import COLLECTIVES, NoExpectation, Question, expect, show as shown
 from busbar.expect.collective import PROTOCOLS, harnesses
 from busbar.expect.lint_nodes import uplink_violations
 from busbar.expect.point import BUFFERS

@@ -73,8 +73,7 @@ def _write(path: Path, text: str) -> None:
 def _page(args: argparse.Namespace) -> Page:
     for name in ("rows", "topology"):
         if getattr(args, name) and not args.sweep:
-            what = "requires --sweep, the results of the sweep"
-            raise BusbarError(what, where=f"--{name}", hint="pass --sweep")
+            raise refused(__file__, "no-sweep", f"--{name}")
     sweep = _sweep(args) if args.sweep else None
     runs = _runs(args)
     run = runs[-1] if runs else None

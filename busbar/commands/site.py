@@ -14,8 +14,7 @@ from typing import Any, get_args
 
 import yaml
 
-from busbar import site as sites
-from busbar import spack
+from busbar import site as sites, spack
 from busbar.boundary import refuse_links
 from busbar.commands import calibrate
 from busbar.commands.declare import command, group, show

@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from busbar import site as sites
-from busbar.cluster.sweep import analyse as analysis
-from busbar.cluster.sweep import limits
+from busbar.cluster.sweep import analyse as analysis, limits
 from busbar.cluster.sweep.accusation import accused_text
 from busbar.cluster.sweep.judge_pairs import Least
 from busbar.cluster.sweep.rows import read_results

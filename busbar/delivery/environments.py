@@ -11,15 +11,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from busbar import mpi
-from busbar import site as sites
+from busbar import mpi, site as sites
 from busbar.data import to_install
 from busbar.delivery import programs
 from busbar.delivery.choice import DEFAULT_LANE, DELIVERY_ORDER, LANES, Choice
 from busbar.delivery.environment import Environment
 from busbar.delivery.programs import lock_of, locked_versions, packages
 from busbar.engine.tool import tools
-from busbar.errors import BusbarError, require_known
+from busbar.errors import require_known
 from busbar.parse.tables import refused
 from busbar.site.delivery import CRAY_STACKS, GPU_STACKS, Delivery, Stack
 from busbar.site.load import topology
@@ -50,9 +49,8 @@ def installed_ucx(name: str) -> Path:
     else:
         ucx_lib = Path(sys.prefix, "lanes", name, "libucx", "lib")
     if not (ucx_lib / "libucp.so.0").exists():
-        clone = f"run in a clone: make setup LANE={name}"
-        hint = to_install("wheels") if name == DEFAULT_LANE else clone
-        raise BusbarError(f"Open MPI and UCX of lane {name!r} are not installed", hint=hint)
+        way = to_install("wheels") if name == DEFAULT_LANE else ""
+        raise refused(__file__, "not-installed" if way else "no-clone", lane=name, way=way)
     return ucx_lib
 
 
@@ -202,8 +200,7 @@ def _lane(delivery: Delivery, choice: Choice, *, own_mpi: bool) -> str:
     if declared or not own_mpi:
         return choice.lane
     if choice.lane != DEFAULT_LANE:
-        what = f"the delivery {delivery.kind} has no lane {choice.lane!r}"
-        raise BusbarError(what, hint="omit --lane", where="--lane")
+        raise refused(__file__, "no-lane", "--lane", delivery=delivery.kind, lane=choice.lane)
     return delivery.mpi if delivery.kind == "prefix" else delivery.lanes[0]
 
 

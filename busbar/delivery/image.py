@@ -184,6 +184,5 @@ def _on_a_node(image: str, site: Site, inject: Sequence[str]) -> PreflightReport
         return TypeAdapter(PreflightReport).validate_json(done.stdout)
     except ValueError as error:
         lines = (done.stderr or done.stdout).strip().splitlines()
-        what = f"preflight did not run on a node: {lines[-1] if lines else 'srun printed nothing'}"
-        hint = f"the nodes must see the Python environment {sys.prefix}"
-        raise BusbarError(what, where=f"site {site.name}", hint=hint) from error
+        facts = {"why": lines[-1] if lines else "srun printed nothing", "python": sys.prefix}
+        raise refused(__file__, "not-on-a-node", f"site {site.name}", **facts) from error

@@ -107,10 +107,8 @@ def python_with_torch() -> str | None:
     """Return a Python with PyTorch: ``BUSBAR_TORCH_PYTHON``, this one or ``python3`` on PATH."""
     script = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
     configured = os.environ.get("BUSBAR_TORCH_PYTHON")
-    for python in (configured, sys.executable, shutil.which("python3")):
-        if python and not call([python, "-c", script]).returncode:
-            return python
-    return None
+    known = filter(None, (configured, sys.executable, shutil.which("python3")))
+    return next((each for each in known if not call([each, "-c", script]).returncode), None)
 
 
 def gpu_aware_collectives(mpirun: str) -> bool:

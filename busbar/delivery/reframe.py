@@ -16,8 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from busbar import mpi
-from busbar import site as sites
+from busbar import mpi, site as sites
 from busbar.boundary import refuse_command, refuse_foreign_code, refuse_unsafe, texts
 from busbar.data import SITES, history_directory
 from busbar.delivery import hardware

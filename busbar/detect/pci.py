@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -58,9 +58,8 @@ def _shared(one: tuple[str, ...], other: tuple[str, ...]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
-def without_tool(gpus: tuple[PciGpu, ...], installed: frozenset[str]) -> list[str]:
-    """Return one sentence for each vendor whose GPUs no installed tool can describe."""
-    sentences = []
+def without_tool(gpus: tuple[PciGpu, ...], installed: frozenset[str]) -> Iterator[str]:
+    """Yield one sentence for each vendor whose GPUs no installed tool can describe."""
     for vendor, tools in TOOLS.items():
         mine = [gpu for gpu in gpus if gpu.vendor == vendor]
         if mine and installed.isdisjoint(tools):
@@ -68,7 +67,4 @@ def without_tool(gpus: tuple[PciGpu, ...], installed: frozenset[str]) -> list[st
             name = f"{first.address} (device {first.device})" if first.device else first.address
             more = f" and {len(mine) - 1} more" if len(mine) > 1 else ""
             words = {"tools": " and ".join(tools), "package": _PACKAGES[vendor]}
-            sentences.append(
-                remark("no-tool", vendor=_NAMES[vendor], name=name, more=more, **words)
-            )
-    return sentences
+            yield remark("no-tool", vendor=_NAMES[vendor], name=name, more=more, **words)

@@ -13,6 +13,7 @@ from busbar.detect.reader import Reader
 from busbar.gate.sysfs import short_address
 from busbar.parse.machine.hwloc import Machine
 from busbar.parse.machine.nvidia_smi import Topology
+from busbar.words import grouped
 
 _SEVERAL = 2
 """Devices that share something; root complex and root port in front of the path of a device."""
@@ -54,12 +55,9 @@ def sockets(
         return []
     found = []
     for numa in sorted({gpu.numa for gpu in gpus}):
-        groups: dict[tuple[str, ...], list[int]] = {}
-        for index, gpu in enumerate(gpus):
-            if gpu.numa == numa:
-                groups.setdefault(gpu.path[:_SEVERAL], []).append(index)
+        near = ((gpu.path[:_SEVERAL], n) for n, gpu in enumerate(gpus) if gpu.numa == numa)
         socket: dict[str, Any] = {}
-        for path, members in groups.items():
+        for path, members in grouped(near).items():
             ports = [name for name, nic in (nics or {}).items() if nic.path[:_SEVERAL] == path]
             if len(members) + len(ports) < _SEVERAL:
                 socket.setdefault("gpus", []).extend(members)

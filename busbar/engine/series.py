@@ -13,8 +13,7 @@ from busbar.engine.tool import joins_pair
 from busbar.errors import BusbarError
 from busbar.expect.expectation import Expectation
 from busbar.expect.paths import within_node
-from busbar.site.calibration import CalibratedBand, Calibration, SeriesKey
-from busbar.site.calibration import load as calibration
+from busbar.site.calibration import CalibratedBand, Calibration, SeriesKey, load as calibration
 from busbar.site.load import link_classes
 from busbar.site.model import Site
 

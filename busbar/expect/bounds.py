@@ -214,8 +214,7 @@ def _inside(node: NodeType, classes: tuple[tuple[str, LinkClass], ...], ranks: i
     if cut := smallest_cut(direct):
         graph = direct
     elif not (cut := smallest_cut(graph)):
-        what = "links do not connect all GPUs, so data passes through the host"
-        raise BusbarError(what, hint="list the missing links in site.yaml, if there are some")
+        raise refused(__file__, "not-connected")
     rates = [graph.rate(gpu(index)) for index in range(ranks)]
     # Without a path a library may still forward the data itself, so the links of the GPU count.
     around = (widest_path(graph, gpu(n), gpu((n + 1) % ranks)) for n in range(ranks))

@@ -19,8 +19,7 @@ from busbar.expect.topology import domain_nodes, joined
 from busbar.site.family import Band, Collective, LinkClass
 from busbar.site.load import link_classes
 from busbar.site.model import CollectiveBench, Gpus, NodeType, Proof, Site
-from busbar.site.tuning import environment as family_environment
-from busbar.site.tuning import profiles
+from busbar.site.tuning import environment as family_environment, profiles
 from busbar.units import format_bytes
 
 HARNESSES = ("nccl-tests", "rccl-tests", "pytorch")

@@ -11,8 +11,7 @@ from pathlib import Path
 from busbar.data import LIKE, SITES
 from busbar.errors import BusbarError, suggestion
 from busbar.expect import COLLECTIVES, Question, expect
-from busbar.expect.collective import bands as collective_bands
-from busbar.expect.collective import harnesses
+from busbar.expect.collective import bands as collective_bands, harnesses
 from busbar.expect.expectation import Expectation, NoExpectation
 from busbar.expect.lint_nodes import (
     Key,

@@ -229,10 +229,8 @@ def _gpus(site: Site, partition: str | None) -> Gpus:
 def _chosen_engine(site: Site, question: Question) -> str | None:
     settings = question.settings(site)
     shared = family(site)
-    for variable, engines in shared.engine_by.items():
-        if settings.get(variable) in engines:
-            return engines[settings[variable]]
-    return shared.default_engine
+    chosen = (by.get(settings.get(name, "")) for name, by in shared.engine_by.items())
+    return next(filter(None, chosen), shared.default_engine)
 
 
 def _engine(site: Site, question: Question, link: LinkClass) -> str | None:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbar.site.model import Site
-from busbar.site.tuning import Buffers
-from busbar.site.tuning import environment as family_environment
+from busbar.site.tuning import Buffers, environment as family_environment
 
 
 @dataclass(frozen=True)

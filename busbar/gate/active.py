@@ -176,7 +176,7 @@ def measure(
     if slow := [each for each in judged if each.is_slow]:
         second = _again(todo, slow, seconds)
         readings += second
-        judged = _better(judged, judge(second))
+        judged = [*_better(judged, judge(second))]
     if any(each.is_slow for each in judged):
         after = parsed(_smi_now(), parse_report)[0] if facts.smi else None
         others = Others(facts, after, todo.make is not Hip, start, cpu_clock(), kfd_pids())
@@ -209,21 +209,19 @@ def _again(todo: Plan, slow: Sequence[CopyJudgement], seconds: float) -> list[Co
 
 def _better(
     judged: Sequence[CopyJudgement], second: Sequence[CopyJudgement]
-) -> list[CopyJudgement]:
-    """Return the better reading of each slow link; one that was not confirmed is ``unknown``."""
+) -> Iterator[CopyJudgement]:
+    """Yield the better reading of each slow link; one that was not confirmed is ``unknown``."""
     again = {each.reading.link: each for each in second if each.reading.gb_per_s}
-    found = []
     for each in judged:
         other = again.get(each.reading.link)
         if not each.is_slow:
-            found.append(each)
+            yield each
         elif other is None:
             note = "below its band once, but not measured again"
             finding = replace(each.finding, verdict=Verdict.UNKNOWN, note=note)
-            found.append(replace(each, finding=finding))
+            yield replace(each, finding=finding)
         else:
-            found.append(max(each, other, key=lambda one: one.reading.gb_per_s or 0.0))
-    return found
+            yield max(each, other, key=lambda one: one.reading.gb_per_s or 0.0)
 
 
 def run(todo: Plan, seconds: float) -> tuple[list[CopyReading], list[GateFinding]]:

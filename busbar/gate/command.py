@@ -21,8 +21,7 @@ from pkgutil import get_data
 
 from busbar.arguments import Parser, described, option
 from busbar.errors import BusbarError, of_os
-from busbar.gate import site as sites
-from busbar.gate import slurm as scheduler
+from busbar.gate import site as sites, slurm as scheduler
 from busbar.gate.findings import GateDocument
 from busbar.gate.memory import recall
 from busbar.gate.output import show, write_metrics

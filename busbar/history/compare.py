@@ -17,7 +17,7 @@ from busbar.history.model import HistoryKey, Ratio, iso, ratio_of
 from busbar.history.read import DAY_S
 from busbar.history.statistic import Array
 from busbar.history.store import HistoryStore
-from busbar.parse.tables import beside
+from busbar.parse.tables import beside, refused
 from busbar.units import moment
 from busbar.words import grouped
 
@@ -62,9 +62,7 @@ class Selection:
             first = moment(text)
             return cls(begun=first) if "T" in text else cls(first=first, last=first + DAY_S)
         if len(text) < _SHORTEST:
-            what = f"{text!a} is too short for the id of a session"
-            hint = f"busbar history list prints them; write {_SHORTEST} characters or more"
-            raise BusbarError(what, hint=hint)
+            raise refused(__file__, "short", text=text, shortest=_SHORTEST)
         return cls(source=text)
 
 

@@ -46,6 +46,7 @@ _MOST_READINGS = 10_000_000
 _KEY = {each.name: each.name for each in fields(HistoryKey)} | {"check": "check_name"}
 _BOUNDS = {each.name: each.name for each in fields(HistoryBounds)} | {"limit": "most"}
 """Columns by field: some fields are words of SQL."""
+_QUERIES = beside(__file__)["queries"]
 _SCHEMA = beside(__file__)["schema"].format(
     key=", ".join(_KEY.values()), limits=", ".join(_BOUNDS.values()), version=_VERSION
 )
@@ -183,14 +184,9 @@ class HistoryStore:
         Numbers are 0 where there is none. ``source`` is a part of the name or label of the sources
         that count. Raises ``BusbarError`` for what no Busbar has written.
         """
-        query = (
-            "SELECT series, time, value, ifnull(provenance, 0), ifnull(bounds, 0) FROM reading"
-            " WHERE (time >= ? OR typeof(time) != 'real') AND (? = '' OR source IN (SELECT id FROM"
-            " source WHERE instr(lower(name || ' ' || label), ?))) ORDER BY series, time"
-        )
         parts, first = [np.empty((0, 5))], -1e18 if since is None else since
         with self._errors():
-            cursor = self.connection.execute(query, (first, source, source))
+            cursor = self.connection.execute(_QUERIES["readings"], (first, source, source))
             while rows := cursor.fetchmany(1 << 16):
                 parts.append(_numbers(self.path, rows))
                 if sum(map(len, parts)) > _MOST_READINGS:
@@ -200,11 +196,7 @@ class HistoryStore:
     def sources(self) -> list[HistorySource]:
         """Return the sources with readings, the oldest first."""
         with self._errors():
-            rows = self.connection.execute(
-                "SELECT s.name, s.label, min(time), max(time), count(*),"
-                " json_group_array(DISTINCT site) FROM reading r JOIN source s ON s.id = r.source"
-                " JOIN series ON series.id = r.series GROUP BY s.id ORDER BY min(time)"
-            ).fetchall()
+            rows = self.connection.execute(_QUERIES["sources"]).fetchall()
         _numbers(self.path, [(0, time, 1, 0, 0) for row in rows for time in row[2:4]])
         return [
             HistorySource(str(name), str(label), first, last, count, _sorted(sites))
@@ -303,8 +295,8 @@ def open_store(where: Path, *, to_write: bool = False) -> Iterator[HistoryStore]
     path = where / FILE
     refuse_links(path, "BUSBAR_HISTORY")
     if where.exists() and not where.is_dir():
-        what, hint = f"{str(where)!r} is not a directory", f"set BUSBAR_HISTORY={where.parent}"
-        raise BusbarError(what, where="BUSBAR_HISTORY", hint=hint)
+        words = {"name": str(where), "parent": where.parent}
+        raise refused(__file__, "no-directory", "BUSBAR_HISTORY", **words)
     if path.exists() and not path.is_file():  # SQLite would wait for a pipe
         raise _refusal(path, OSError(0, "not a regular file"))
     try:

@@ -36,8 +36,8 @@ class _Path:
     """Share of the looks in which data waited at the other end to be read."""
 
 
-def _paths(job: LiveJob) -> list[_Path]:
-    """Return the connections between ranks, by matching both ends."""
+def _paths(job: LiveJob) -> Iterator[_Path]:
+    """Yield the connections between ranks, by matching both ends."""
     of_pid = {(r.node.node, each.pid): r for r in job.ranks for each in r.every}
     ends = {
         (local, remote): (of_pid[node.node, pid], sending / looks, reading / looks)
@@ -45,13 +45,11 @@ def _paths(job: LiveJob) -> list[_Path]:
         for pid, local, remote, looks, sending, reading in node.sockets
         if (node.node, pid) in of_pid and looks > 0
     }
-    found = []
     for (local, remote), (source, queued, _) in ends.items():
         target, _, unread = ends.get((remote, local), (source, 0, 0.0))
         if target is not source:
             hosts = local.rpartition(":")[0], remote.rpartition(":")[0]
-            found.append(_Path(source, target, hosts, queued, unread))
-    return found
+            yield _Path(source, target, hosts, queued, unread)
 
 
 def _rates(rank: LiveRank) -> dict[str, float]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from io import BufferedReader
@@ -174,10 +174,10 @@ class View:
 
     def search(self, name: str) -> ContainerFile | None:
         """Search a library by file name, as ``dlopen`` without a path does."""
-        for directory in self.directories:
-            if library := self.find(directory / name):
-                return library
-        return None
+        return self._first(self.directories, name)
+
+    def _first(self, directories: Iterable[PurePosixPath], name: str) -> ContainerFile | None:
+        return next(filter(None, (self.find(each / name) for each in directories)), None)
 
     def matching(self, pattern: str) -> list[ContainerFile]:
         """Return every library on the search path whose whole name matches ``pattern``."""
@@ -232,10 +232,7 @@ class View:
         common = self.directories
         split = len({d for d in self.library_path if d.startswith("/")})
         own, others = map(PurePosixPath, rpath), map(PurePosixPath, runpath)
-        for directory in (*own, *common[:split], *others, *common[split:]):
-            if library := self.find(directory / name):
-                return library
-        return None
+        return self._first((*own, *common[:split], *others, *common[split:]), name)
 
 
 def configured(view: View) -> list[str]:

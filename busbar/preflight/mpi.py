@@ -33,10 +33,9 @@ class ImageMpi:
     @classmethod
     def of(cls, plan: ImagePlan, libraries: Libraries) -> ImageMpi | None:
         """Return the MPI among ``libraries``; None for a program without MPI."""
-        for soname, library in libraries.items():
-            if soname in _ABI:
-                return cls(soname, library, _pmi_types(plan, soname, library))
-        return None
+        if not (soname := next((name for name in libraries if name in _ABI), "")):
+            return None
+        return cls(soname, libraries[soname], _pmi_types(plan, soname, libraries[soname]))
 
 
 def _pmi_types(plan: ImagePlan, soname: str, library: ContainerFile | None) -> tuple[str, ...]:
@@ -108,8 +107,7 @@ def pmi(plan: ImagePlan, mpi: ImageMpi | None) -> tuple[PreflightAnswer, str | N
     if types is None:
         return answer("no-srun"), None
     supported = mpi.pmi_types if mpi else ()
-    for mpi_type in supported:
-        if mpi_type in types:
-            return answer("pmi", mpi_type=mpi_type), mpi_type
+    if common := [each for each in supported if each in types]:
+        return answer("pmi", mpi_type=common[0]), common[0]
     facts = {"supported": " or ".join(supported) or "no known PMI"}
     return answer("no-common-pmi", offered=", ".join(types) or "none", **facts), None

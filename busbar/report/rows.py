@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from busbar import robust
 from busbar.check.names import short_name
@@ -122,14 +122,12 @@ def deciding(outcome: Outcome) -> Result | None:
     return min(readings, key=lambda r: (-(r.bytes or 0), quality(r), speed(r)), default=None)
 
 
-def rows_of_readings(name: str, outcome: Outcome) -> list[list[Part]]:
-    """Return a row for each metric, buffers and size, of the worst pair."""
-    table = []
+def rows_of_readings(name: str, outcome: Outcome) -> Iterator[list[Part]]:
+    """Yield a row for each metric, buffers and size, of the worst pair."""
     for rows in groups_of(outcome.results):
         verdict = worst(row.verdict for row in rows)
         row = min((row for row in rows if row.verdict is verdict), key=quality)
-        table.append(_cells(name, row, verdict, outcome, count=len(rows)))
-    return table
+        yield _cells(name, row, verdict, outcome, count=len(rows))
 
 
 def groups_of(results: Iterable[Result]) -> list[list[Result]]:

@@ -89,9 +89,8 @@ def find(name_or_path: str | Path) -> Path:
         for key in (str(file.parent), file.parent.resolve().name, str(file))
     }
     meant = [beside.get(each, each) for each in nearest(name, [*beside, *names()])]
-    hint = "busbar site list prints all sites; BUSBAR_SITE_PATH adds directories of sites"
-    hint = f"{question(meant)} {hint}".strip()
-    raise BusbarError(f"no site {name!r}", where=":".join(map(str, search_path())), hint=hint)
+    words = {"name": name, "question": f"{question(meant)} ".lstrip()}
+    raise refused(__file__, "no-site", ":".join(map(str, search_path())), **words)
 
 
 def _is_file(path: Path) -> bool:

@@ -18,8 +18,7 @@ import reframe.core.runtime
 import yaml
 from reframe.frontend.loader import RegressionCheckLoader
 
-from busbar import cli, commands
-from busbar import site as sites
+from busbar import cli, commands, site as sites
 from busbar.check.listing import FEATURES
 from busbar.engine.assertions import ASSERTIONS as OF_LAUNCHES
 from busbar.expect.topology import domain_nodes
@@ -31,6 +30,7 @@ from busbar.site.family import Family, LinkClasses
 from busbar.site.model import Site
 from busbar.site.stacks import shared
 from busbar.site.systems import BASE
+from busbar.words import grouped
 from ci.sbom import ROOT, licence, parts
 
 from .markdown import plain, quoted, table
@@ -47,10 +47,8 @@ ASSERTIONS = {
 def checks_page() -> list[str]:
     """Every check by its file; then the assertions and the variables."""
     minimum = yaml.safe_load((ROOT / "tests/reframe/minimum.yaml").read_text(encoding="utf-8"))
-    variants: dict[type, list[Any]] = {}
-    for test in sorted(_checks(), key=lambda test: sys.modules[type(test).__module__].__file__):
-        if not test.is_fixture():
-            variants.setdefault(type(test), []).append(test)
+    tests = sorted(_checks(), key=lambda test: sys.modules[type(test).__module__].__file__)
+    variants = grouped((type(test), test) for test in tests if not test.is_fixture())
     lines, module = list[str](), ""
     for kind, each in variants.items():
         if kind.__module__ != module:

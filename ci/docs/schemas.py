@@ -65,15 +65,13 @@ Variables = dict[str, str]
 _SEAL = "Checksum of the other keys; a document that was changed later is refused"
 
 
-def documents() -> list[JsonDocument]:
-    """Return every document of documents.yaml."""
+def documents() -> Iterator[JsonDocument]:
+    """Yield every document of documents.yaml."""
     rows = yaml.safe_load(Path(__file__).with_name("documents.yaml").read_text("utf-8"))
-    found = []
     for name, row in rows.items():
         one: Any = reduce(or_, map(locate, row["kinds"]))
         kind = {"list": list[one], "one or list": one | list[one]}.get(row.get("form"), one)
-        found.append(JsonDocument(name, row["command"], kind, row.get("mode", "serialization")))
-    return found
+        yield JsonDocument(name, row["command"], kind, row.get("mode", "serialization"))
 
 
 def json_page() -> list[str]:

@@ -147,9 +147,8 @@ def judge_others(root: Path) -> LockVerdict:
 def stack(manifest: Manifest) -> str:
     """Return the stack of a manifest, from the family scope that it includes."""
     included = {path.name for path in manifest.scopes}
-    for name in PINS["stacks"]:
-        if name in included:
-            return name
+    if stacks := [name for name in PINS["stacks"] if name in included]:
+        return str(stacks[0])
     hint = f"include one of {', '.join(PINS['stacks'])} from site/_families/spack"
     raise BusbarError("does not include a stack", where=str(manifest.path), hint=hint)
 

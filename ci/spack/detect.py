@@ -19,6 +19,7 @@ import yaml
 from busbar.gate.sysfs import text_in
 from busbar.preflight.elf import numbers
 from busbar.program import call
+from busbar.words import grouped
 
 ROCM_SCOPES = Path(__file__).resolve().parents[2] / "site/_families/spack"
 KNOWN = yaml.safe_load(Path(__file__).with_name("externals.yaml").read_text())
@@ -61,11 +62,9 @@ class SpackMachine:
 
 def found_externals(machine: SpackMachine, arch: str) -> dict[str, list[External]]:
     """Return the externals of a machine, by package; ``arch`` is the GPU architecture."""
-    result: dict[str, list[External]] = {}
     finders = (cuda, rocm, rdma_core, slurm, openssh, pmix, efa, partial(cray, arch=arch))
-    for found in chain.from_iterable(finder(machine) for finder in finders):
-        result.setdefault(found["spec"].partition("@")[0], []).append(found)
-    return result
+    every = chain.from_iterable(finder(machine) for finder in finders)
+    return grouped((found["spec"].partition("@")[0], found) for found in every)
 
 
 def cuda(machine: SpackMachine) -> Iterator[External]:

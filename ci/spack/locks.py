@@ -11,8 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from busbar import data
-from busbar import site as sites
+from busbar import data, site as sites
 from busbar.errors import BusbarError, suggestion
 from busbar.site import stacks, systems
 from busbar.site.stacks import MANIFEST, STACKS, find_environment

@@ -83,7 +83,7 @@ def load(path: Path) -> Manifest:
         variants=tuple(_for_all(sections, "variants")),
         files=files,
         repositories=_repositories(sections),
-        target=next(iter(_for_all(sections, "target")), ""),
+        target=next(_for_all(sections, "target"), ""),
     )
 
 
@@ -139,11 +139,9 @@ def _repositories(sections: list[tuple[dict[str, Any], Path]]) -> dict[str, Path
     }
 
 
-def _for_all(sections: list[tuple[dict[str, Any], Path]], key: str) -> list[str]:
-    """Return what the scopes prefer for all packages, the first scope first."""
-    found: list[str] = []
+def _for_all(sections: list[tuple[dict[str, Any], Path]], key: str) -> Iterator[str]:
+    """Yield what the scopes prefer for all packages, the first scope first."""
     for section, origin in sections:
         packages = _part(section, "packages", dict, str(origin))
         preferred = _part(packages, "all", dict, f"{origin}: packages")
-        found += map(str, _part(preferred, key, list, f"{origin}: packages.all"))
-    return found
+        yield from map(str, _part(preferred, key, list, f"{origin}: packages.all"))

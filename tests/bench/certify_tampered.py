@@ -26,8 +26,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from busbar.boundary import read_text
-from busbar.certify import contract as contracts
-from busbar.certify import record as records
+from busbar.certify import contract as contracts, record as records
 from busbar.certify.ledger import Ledger
 from busbar.certify.verify import verify
 from busbar.document import load

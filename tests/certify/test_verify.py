@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar.certify import contract as contracts
-from busbar.certify import record as records
+from busbar.certify import contract as contracts, record as records
 from busbar.certify.ledger import Ledger
 from busbar.certify.verify import verify
 from busbar.errors import BusbarError

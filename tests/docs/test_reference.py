@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar import cli, commands
-from busbar import site as sites
+from busbar import cli, commands, site as sites
 from busbar.delivery import programs
 from busbar.delivery.choice import Choice
 from busbar.delivery.reframe import configuration

@@ -12,8 +12,7 @@ from itertools import combinations, pairwise, product
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from busbar import site as sites
 from busbar.engine.busy import loads

@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from busbar.explain import Source, explain
 from busbar.parse.prefix import Prefixes

@@ -22,8 +22,7 @@ from busbar.parse import events, launch, nccl_log, numbers, nvidia_smi, ucx_log
 from busbar.parse.machine import nvidia_xml
 from busbar.redact import redact, redact_document
 from busbar.tools.fabtests import parse as fabtests
-from busbar.tools.nccl_tests import options as nccl_options
-from busbar.tools.nccl_tests import parse as nccl_tests
+from busbar.tools.nccl_tests import options as nccl_options, parse as nccl_tests
 from busbar.tools.nccl_tests.document import read_document
 from busbar.tools.osu import parse as osu
 from busbar.tools.ucx_perftest import parse as ucx_perftest

@@ -30,8 +30,7 @@ from tests.cases import cases
 from tests.said import ran
 from tests.test_terminal import hidden
 
-from .test_job import SLEEPS, node, observed, running
-from .test_job import process as rank
+from .test_job import SLEEPS, node, observed, process as rank, running
 
 NOBODY = 65534
 ASKED = {"seconds": 1.0, "stacks": False, "recorder": False}

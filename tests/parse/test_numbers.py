@@ -9,8 +9,7 @@ from itertools import product
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from busbar.parse import numbers
 from tests.cases import cases, some

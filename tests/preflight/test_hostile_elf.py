@@ -13,8 +13,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 from elftools.elf.elffile import ELFFile
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from busbar.errors import BusbarError
 from busbar.preflight import elf

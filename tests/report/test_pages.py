@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar import cli
-from busbar import site as sites
+from busbar import cli, site as sites
 from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.nodes.record import NodeEvidence, NodeRecord
 from busbar.errors import BusbarError

@@ -98,7 +98,7 @@ def test_device_files_count_where_the_bus_is_hidden(tmp_path: Path) -> None:
 )
 def test_the_tools_of_the_vendor_are_needed(name, installed, says, tmp_path: Path) -> None:
     gpus = compute_gpus(bus(tmp_path, COMPUTE[name], COMPUTE[name]))
-    sentences = without_tool(gpus, frozenset(installed))
+    sentences = [*without_tool(gpus, frozenset(installed))]
     assert len(sentences) == (says is not None)
     assert all("0000:00:00.0 (device " in s and "and 1 more" in s and says in s for s in sentences)
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from busbar import site as sites
-from busbar import spack as lock
+from busbar import site as sites, spack as lock
 from busbar.site.delivery import Delivery
 from busbar.site.stacks import environment_directory, environment_name, environments, shared
 from busbar.site.systems import BASE

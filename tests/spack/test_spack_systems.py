@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from busbar import site as sites
-from busbar import spack as lock
+from busbar import site as sites, spack as lock
 from busbar.cli import main
 from busbar.errors import BusbarError
 from busbar.site import systems

@@ -9,6 +9,7 @@ import secrets
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -141,9 +142,7 @@ class PairStep:
     @property
     def nodes(self) -> tuple[str, ...]:
         """The nodes whose ranks all take orders."""
-        count: dict[str, int] = {}
-        for rank in self._ranks.values():
-            count[rank.node] = count.get(rank.node, 0) + 1
+        count = Counter(rank.node for rank in self._ranks.values())
         return tuple(node for node, ranks in count.items() if ranks == len(self._program.rails))
 
     def pair_up(self, pairs: Iterable[tuple[str, str]]) -> None:

@@ -14,8 +14,7 @@ from busbar.cluster.measure.store import RESULTS
 from busbar.cluster.nightly.night import Night, NightlyDocument, NightStage, StageName, finished
 from busbar.cluster.nightly.process import run
 from busbar.cluster.nightly.stages import SWEEP_VERDICT, NightJob, looks, measure, sample_of
-from busbar.cluster.nodes.record import FILE as NODES
-from busbar.cluster.nodes.record import update
+from busbar.cluster.nodes.record import FILE as NODES, update
 from busbar.data import busbar
 from busbar.engine.results import RESULTS_FILE
 from busbar.errors import BusbarError, file_error

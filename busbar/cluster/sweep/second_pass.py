@@ -45,11 +45,9 @@ def pairs_of_suspects(
             known[a].add(b)
         if b in known:
             known[b].add(a)
-    by_leaf: dict[int, deque[int]] = {}
-    for one in good:
-        by_leaf.setdefault(leaf[one], deque()).append(one)
     many = Counter(leaf[one] for one in suspects)
-    by_leaf = {one: near for one, near in by_leaf.items() if many[one] <= _MOST_USED * len(near)}
+    near_by = grouped((leaf[one], one) for one in good).items()
+    by_leaf = {one: deque(ends) for one, ends in near_by if many[one] <= _MOST_USED * len(ends)}
     crowds = grouped((leaf[one], one) for one in (*suspects, *good) if leaf[one] >= 0)
     crowd = {one: deque(ends) for one, ends in crowds.items() if one not in by_leaf}
     everywhere = deque(good)

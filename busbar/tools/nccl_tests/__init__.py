@@ -36,12 +36,8 @@ def _nodes(output: JobOutput) -> int | None:
 
 def _operation(output: JobOutput) -> str | None:
     """The collective in the name of a file."""
-    for file in output.files:
-        words = re.sub(r"[^a-z]+", "_", PurePath(file).name.lower())
-        for operation in COLLECTIVES:
-            if operation in words:
-                return operation
-    return None
+    files = [re.sub(r"[^a-z]+", "_", PurePath(file).name.lower()) for file in output.files]
+    return next((each for words in files for each in COLLECTIVES if each in words), None)
 
 
 TOOL = Tool(

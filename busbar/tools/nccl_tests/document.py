@@ -64,10 +64,8 @@ class _Places:
         results = re.search(r'"results"\s*:', self._text)
         begin = results.end() if results else 0
         starts = [match.start() for match in _SIZE.finditer(self._text, begin)]
-        rows = []
-        for start, end in pairwise([*starts, len(self._text)]):
-            rows.append([self._half(h) for h in _HALVES.finditer(self._text, start, end)])
-        return rows
+        ends = pairwise([*starts, len(self._text)])
+        return [[self._half(h) for h in _HALVES.finditer(self._text, *each)] for each in ends]
 
     def records(self) -> Iterator[tuple[dict[str, Any], Evidence]]:
         """Yield the records of a file of rccl-tests, each with its line."""
