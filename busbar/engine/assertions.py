@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import re
 import signal
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import pairwise
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
-from busbar.engine.tool import Contradiction, tool_of
+from busbar.engine.reading import Reading
+from busbar.engine.tool import Contradiction, Requested, tool_of
 from busbar.parse import numbers
-from busbar.parse.events import Check, End, Error, Idle, Start
+from busbar.parse.events import Check, End, Error, Idle, Placed, Rank, RankPlace, Start
+from busbar.parse.tables import beside
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
 
@@ -32,20 +35,55 @@ def differences(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
         yield "this benchmark is unknown, so its output cannot be compared with the request"
     else:
         yield from tool.answer(launch, shown)
+        yield from copied(shown.readings)
         yield from unread_rows(tool.row, shown)
+        yield from stated([*tool.stated, *_OF_ANY], launch, shown)
+
+
+def copied(readings: Iterable[Reading]) -> Iterator[str]:
+    """Yield that readings repeat one another to the last of five digits, or have no such digits.
+
+    Two values can be the same, but not two series, nor a quarter of all.
+    """
+    rates = [r for r in readings if r.kind in ("bw", "busbw")]
+    exact = [r for r in rates if r.value >= _EXACT_GB_PER_S[r.in_place is not None]]
+    series: dict[tuple[object, ...], list[float]] = defaultdict(list)
+    for r in exact:
+        series[r.kind, r.in_place, r.operation, r.source, r.target, r.buffers].append(r.value)
+    alike = Counter(tuple(values) for values in series.values() if len(values) >= _SERIES)
+    value, count = Counter(r.value for r in exact).most_common(1)[0] if exact else (0.0, 0)
+    if max(alike.values(), default=0) > 1:
+        yield "two series of readings are the same to the last digit"
+    elif count > max(_SERIES, len(exact) // 4):
+        yield f"{count} of {len(exact)} readings are {value:g}"
+    elif len(exact) > _SERIES and all(r.value.is_integer() for r in exact):
+        yield "all readings are whole numbers"
+
+
+def stated(rows: Iterable[Requested], launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
+    """Yield what the output says of the request that differs from it, or does not say."""
+    counts = {"ranks": launch.ranks, "pairs": launch.ranks // 2}
+    text = "\n".join(shown.text)
+    for row in rows:
+        asked = [b for a, b in pairwise(launch.command) if a in row.options][-1:]
+        asked = asked or [each.format(**counts) for each in row.values]
+        found = [*re.finditer(row.line, text, re.MULTILINE)]
+        if row.always and shown.readings and not found:
+            yield f"the output does not name its {row.what}"
+        for value in [each["value"] for each in found if asked and each["value"] not in asked][:1]:
+            if asked != ["all"]:
+                yield f"requested {row.what} {' or '.join(asked)}, but {value} was used"
 
 
 def unread_rows(beginning: str, shown: LaunchOutput) -> Iterator[str]:
     """Yield the first line after the title that begins like a row of the tool, but is not one."""
     facts = shown.facts
-    titles = [line.line for line in facts.launches if line.file == shown.file]
-    if not beginning or not titles or shown.died:
-        return
-    lines = (each.evidence for each in facts.readings)
-    read = {line.line for line in lines if line and line.file == shown.file} | facts.row_parts
-    for number, line in enumerate(shown.until_exit, shown.first):
-        if number > titles[0] and number not in read and re.match(beginning, line):
-            yield f"line {number} is not a row of the table: {line.strip()}"
+    titles = [line.line for line in facts.launches if line.file == shown.file and beginning]
+    read = {line.line for each in facts.readings if (line := each.evidence)} | facts.row_parts
+    for number, text in enumerate(shown.until_exit if titles else (), shown.first):
+        whole = number in read and not _CONTROL.search(text)
+        if number > titles[0] and not whole and not shown.died and re.match(beginning, text):
+            yield f"line {number} is not a row of the table: {text.strip()}"
             return
 
 
@@ -87,6 +125,11 @@ Problem = tuple[Verdict, str]
 Assertion = Callable[[BenchLaunch, LaunchOutput], Iterator[Problem]]
 
 _FAILED = Verdict.FAILED
+_TABLES = beside(__file__)
+_OF_ANY = [Requested(what, **row) for what, row in _TABLES["stated"].items()]
+_EXACT_GB_PER_S, _SERIES = (10.0, 100.0), 3
+"""A tool that measures in place prints two decimals, others more digits."""
+_CONTROL = re.compile(r"[\x00-\x08\x0e-\x1f]")
 _EXACT = 0.01
 """NCCL rounds a message to what divides among the ranks; by less than this share."""
 _MEANINGFUL = 1 << 30
@@ -140,9 +183,17 @@ def _places(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     strange = [p for p in shown.ranks if p.rank >= launch.ranks or p.node_rank >= per_node]
     for place in strange[:1]:
         yield _FAILED, f"unexpected rank {place.rank}, {place.node_rank} on its node"
-    counts = Counter((type(place), place.rank) for place in shown.ranks)
-    for rank in [rank for (_, rank), count in counts.items() if count > 1][:1]:
-        yield _FAILED, f"rank {rank} reported its node more than once"
+    for name, kind in (("rank", RankPlace), ("node_rank", RankPlace), ("pid", Placed)):
+        places = [place for place in shown.ranks if isinstance(place, kind)]
+        keys = Counter((type(p), name != "rank" and p.host, getattr(p, name)) for p in places)
+        for _, _, value in [each for each, count in keys.items() if count > 1][:1]:
+            yield _FAILED, f"two ranks have {name} {value}"
+    # In a container, all process numbers can be others.
+    own = {(_short(each.host), each.pid) for each in shown.facts.devices.values()}
+    own |= {(_short(each.host), each.pid) for each, _ in shown.facts.events_of(Rank)}
+    placed = {(_short(each.host), each.pid) for each in shown.ranks if isinstance(each, Placed)}
+    if own & placed and own != placed:
+        yield _FAILED, "the tool names other processes than those that were placed"
     hosts = {_short(place.host) for place in shown.ranks}
     if not hosts:
         return
@@ -198,6 +249,10 @@ def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         wrong = {lane for lanes in peers if not lanes & ways for lane in lanes}
         if not used & set(launch.transports):
             wrong = used
+    for name, pattern, way in _TABLES["forbidden"]:
+        values = [each for each in facts.environment.get(name, ()) if re.fullmatch(pattern, each)]
+        if values and any(each.startswith(way) for each in used):
+            yield _FAILED, f"{name}={values[0]} does not permit {way}, which the log shows"
     if not used:
         yield _FAILED, f"the log of {launch.log or 'ucx'} does not show the transport of the data"
     elif wrong:

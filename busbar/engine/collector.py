@@ -187,8 +187,6 @@ class Collector:
                 name = path.way
                 if path not in run.paths and len(run.paths) < MOST_PATHS:
                     run.paths[path] = self.runs.evidence(number, line)
-            elif crosses:
-                return
             else:
                 name = transport.split(b"[", 1)[0].decode("utf-8", "replace").strip()
             if len(self._transports) < MOST_HOSTS:

@@ -28,7 +28,7 @@ from busbar.site.delivery import Delivery
 from busbar.site.model import Site
 
 _PACKAGE = "busbar.tools"
-_FEATURES = "features.yaml"
+_FEATURES, _STATED = "features.yaml", "stated.yaml"
 
 
 class Feature(NamedTuple):
@@ -62,6 +62,19 @@ class Programs:
     def patterns(self) -> tuple[str, ...]:
         """What the names of the programs match."""
         return (self.pattern,) if self.pattern else self.names
+
+
+class Requested(NamedTuple):
+    """What a line of an output says of the request."""
+
+    what: str
+    line: str
+    """An expression; its ``value`` must be that of an option, or one of ``values``."""
+    values: Sequence[str] = ()
+    """``{ranks}`` and ``{pairs}`` are those of the launch."""
+    options: Sequence[str] = ()
+    always: bool = False
+    """Whether each output with readings has such a line, in every version."""
 
 
 class Tested(NamedTuple):
@@ -195,6 +208,12 @@ class Tool:
         """What environments with its programs have, by the name that checks require."""
         rows = load_yaml(self.directory / _FEATURES) if _FEATURES in self.files else {}
         return {name: Feature(**row) for name, row in rows.items()}
+
+    @cached_property
+    def stated(self) -> list[Requested]:
+        """What its output repeats of the request."""
+        rows = load_yaml(self.directory / _STATED) if _STATED in self.files else {}
+        return [Requested(what, **row) for what, row in rows.items()]
 
 
 def discover(path: Iterable[str]) -> dict[str, Tool]:

@@ -156,7 +156,7 @@ def judge_readings(readings: Iterable[Reading], expect: Expect) -> list[Judged]:
 
 
 def against_larger(judged: Iterable[Judged]) -> list[Judged]:
-    """Return the readings; one of a collective without a band is judged by larger messages.
+    """Return the readings; a bus bandwidth without a band is judged by larger messages.
 
     A message must not take much longer than a larger one of the same run.
     """
@@ -169,21 +169,15 @@ def against_larger(judged: Iterable[Judged]) -> list[Judged]:
         for at in of_a_size:
             found[at] = _against(found[at], fastest.get(_series(found[at].reading)))
         for reading in (found[at].reading for at in of_a_size):
-            if reading.kind != "bw" and 0 < reading.value < math.inf:
+            if reading.kind == "busbw" and 0 < reading.value < math.inf:
                 known = fastest.get(_series(reading), reading)
-                fastest[_series(reading)] = min((reading, known), key=_time_us)  # first of equals
+                of_both = (reading, known)  # the first of equals
+                fastest[_series(reading)] = min(of_both, key=lambda each: each.nbytes / each.value)
     return found
 
 
 def _series(reading: Reading) -> tuple[object, ...]:
-    ends = (reading.source, reading.target, reading.buffers)
-    return reading.kind, reading.in_place, reading.operation, *ends
-
-
-def _time_us(reading: Reading) -> float:
-    """Return the time of a message."""
-    latency = reading.kind == "latency_us"
-    return reading.value if latency else reading.nbytes / reading.value * 1e-3
+    return reading.in_place, reading.operation
 
 
 def _against(judged: Judged, fastest: Reading | None) -> Judged:
@@ -191,17 +185,12 @@ def _against(judged: Judged, fastest: Reading | None) -> Judged:
     small = judged.reading
     if judged.verdict is not Verdict.UNJUDGED or small.nbytes < LARGE_BYTES or not fastest:
         return judged
-    longest, latency = _LONGER * _time_us(fastest), small.kind == "latency_us"
-    if small.value > 0 and not _time_us(small) > longest:
+    as_fast = small.nbytes / (fastest.nbytes / fastest.value)
+    if not small.value * _LONGER < as_fast:
         return judged
-    if latency:
-        low, high, unit = longest / _LONGER, longest, "us"
-    else:
-        high, unit = small.nbytes / longest * 1e-3 * _LONGER, "GB/s"
-        low = high / _LONGER
-    why, usual = f"{fastest.nbytes} bytes took less time in this run", low if latency else high
-    limit = judged.limit or (0.0 if latency else high)
-    band = Expectation(limit, low, usual, high, unit, sources=(why,), nbytes=small.nbytes)
+    why, low = f"{fastest.nbytes} bytes took less time in this run", as_fast / _LONGER
+    limit = judged.limit or as_fast
+    band = Expectation(limit, low, as_fast, as_fast, path=(), sources=(why,), nbytes=small.nbytes)
     return replace(judged, verdict=Verdict.DEGRADED, expectation=band, why=why)
 
 

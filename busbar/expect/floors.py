@@ -71,11 +71,11 @@ def memory_copy(model: str, memory_gb_per_s: float, nbytes: int) -> Expectation:
     """GB/s copied within the memory of one GPU; a floor for GPUs without known readings.
 
     The GPU states what its memory carries: two transfers a clock cycle over its width. A copy
-    reads and writes, so its rate is at most half of that. The output cannot lower the rate of a
+    reads and writes, so its rate is at most half of that. The output cannot change the rate of a
     memory that is known, and its band with it.
     """
     known, share = _MEMORIES.get(model, (0.0, 0.0))
-    memory_gb_per_s = max(memory_gb_per_s, known)
+    memory_gb_per_s = known or memory_gb_per_s
     limit = memory_gb_per_s / 2
     path = (f"memory of the GPU: {memory_gb_per_s:.4g} GB/s, read and written",)
     if not share:

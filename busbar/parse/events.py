@@ -36,6 +36,8 @@ Positive = Annotated[int, Field(strict=True, gt=0, lt=1 << 62)]
 Number = Annotated[float, Field(strict=True)]
 Quantity = Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)]
 """Fields next to a reading; a reading that is not a number is judged, not refused."""
+DriverTime = Annotated[float, Field(strict=True, ge=0.1, allow_inf_nan=False)]
+"""No copy takes less than a transaction over PCIe."""
 Share = Annotated[float, Field(strict=True, ge=0, le=1)]
 Bytes = Annotated[Count, Field(alias="bytes")]
 # A field's name in JSON has to be outermost, hence two of each.
@@ -99,7 +101,7 @@ class RankPlace:
 
     rank: Count
     host: str
-    pid: Count
+    pid: Positive
     node_rank: Count
     cpus: str
     ranks: Count | None = None
@@ -140,7 +142,7 @@ class ReadingEvent:
     operation: str = ""
     gb_per_s: Number | None = None
     us: Number | None = None
-    driver_us: Quantity | None = None
+    driver_us: DriverTime | None = None
     """Beside a latency between GPUs: the shortest copy within a GPU, by the faster of both."""
     algbw_gb_per_s: Quantity | None = None
     """Beside a bus bandwidth: size over time, which is in ``us``."""

@@ -48,7 +48,7 @@ def placed(name: str, ranks: int, *hosts: str) -> str:
     per_node = ranks // len(hosts)
     lines = [
         f'{{"placed": {{"rank": {n}, "ranks": {ranks}, "node_rank": {n % per_node}, "host":'
-        f' "{hosts[n // per_node]}", "pid": {n}, "cpus": "0", "visible": ""}}}}'
+        f' "{hosts[n // per_node]}", "pid": {n + 1}, "cpus": "0", "visible": ""}}}}'
         for n in range(ranks)
     ]
     text = (DATA / name).read_text(errors="backslashreplace")

@@ -216,7 +216,7 @@ def rccl(
             "ranks": replaced(f'"ranks": {ranks}', '"ranks": 1'),
             "data": replaced("Out of bounds values : 0 OK", "Out of bounds values : 3 FAILED"),
             "low": rows_scaled(0.8, last // 2),
-            "impossible": rows_scaled(200, *powers(1 << 20, last)),
+            "impossible": rows_scaled(201.37, *powers(1 << 20, last)),
             "answer": replaced("float     sum", "float     max"),
             "mode": replaced(*said),
             **CUT,

@@ -49,5 +49,5 @@ TOOL = Tool(
     pairs=("gpu_aware",),
     early_events=True,
     correctness=correctness,
-    files=("features.yaml", "causes.yaml", "examples.yaml"),
+    files=("features.yaml", "stated.yaml", "causes.yaml", "examples.yaml"),
 )

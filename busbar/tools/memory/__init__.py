@@ -6,10 +6,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from busbar.engine.bands import pair, question_of, site_of
 from busbar.engine.launch import Operation
-from busbar.engine.own_programs import answer_of, contradictions
+from busbar.engine.own_programs import answer_operations, contradictions
 from busbar.engine.reading import Reading
 from busbar.engine.run import Run
 from busbar.engine.tool import Programs, Tool, measured
@@ -20,7 +21,8 @@ from busbar.site.delivery import Delivery
 from busbar.site.model import Site
 from busbar.units import MIB
 
-_BUFFERS = {"to_gpu": "H D", "from_gpu": "D H", "local": "D", "peer": "D D"}
+_BUFFERS = {"one_core": "H", "all_cores": "H", "local": "D", "peer": "D D"}
+_BUFFERS |= {"to_gpu": "H D", "from_gpu": "D H"}
 _STORES_GB_PER_S = 400.0
 """What one core can store at most: 64 bytes a cycle at 6 GHz are 384 GB/s (Intel 64 and IA-32
 Architectures Optimization Reference Manual: one 512-bit store a cycle, to the L1 cache)."""
@@ -79,9 +81,9 @@ TOOL = Tool(
     declared=_declared,
     reader=None,
     bands=lambda run, reading: [_copy(run, reading)],
-    answer=answer_of("bw", _BUFFERS, "H"),
+    answer=partial(answer_operations, "bw", _BUFFERS),
     checked=measured,
     contradictions=contradictions,
     pairs=("memory",),
-    files=("features.yaml",),
+    files=("features.yaml", "stated.yaml"),
 )

@@ -60,5 +60,5 @@ TOOL = Tool(
     nodes=_nodes,
     operation=_operation,
     collective=True,
-    files=("features.yaml", "messages.yaml", "causes.yaml", "examples.yaml"),
+    files=("features.yaml", "stated.yaml", "messages.yaml", "causes.yaml", "examples.yaml"),
 )

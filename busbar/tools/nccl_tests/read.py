@@ -30,8 +30,6 @@ class NcclTable:
     """How the tool says that it measures."""
     average: float | None = None
     """The mean of all bus bandwidths, in GB/s; NaN for what is not a number."""
-    heads: int = 0
-    """Lines of the header that name the columns, or their units."""
 
 
 def rows_of(facts: JobOutput) -> list[tuple[parse.NcclRow, Evidence]]:
@@ -93,7 +91,6 @@ class NcclReader(TableReader):
             facts.max_bytes = most
         elif columns := PATTERNS["columns"].match(text):
             self._errors = columns["last"] == "error"
-            self.run.part(NcclTable).heads += 1
         elif units := parse.parse_units(text):
             self._check_units(units, evidence)
         elif started := PATTERNS["collective"].match(text):
@@ -103,7 +100,6 @@ class NcclReader(TableReader):
         return True
 
     def _check_units(self, units: set[tuple[str, ...]], evidence: Evidence) -> None:
-        self.run.part(NcclTable).heads += 1
         for wrong in units - {_UNITS}:
             words = f"the table is in {' '.join(wrong)}, the tool prints {' '.join(_UNITS)}"
             self.run.note_contradiction(words, evidence)

@@ -42,5 +42,5 @@ TOOL = Tool(
     buffers=_buffers,
     pairs=PAIRS,
     between_two=True,
-    files=("features.yaml",),
+    files=("features.yaml", "stated.yaml"),
 )

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from busbar.engine.contradictions import agrees, half_unit
@@ -48,8 +47,6 @@ class OsuRow:
 _TABLES = beside(__file__)
 PATTERNS = {name: re.compile(words) for name, words in _TABLES["expressions"].items()}
 _SETTINGS = [*map(re.compile, _TABLES["settings"])]
-OLDEST: float = _TABLES["oldest"]
-PRINTED: Mapping[str, list[float]] = _TABLES["printed"]
 PAIRS = ("osu_bw", "osu_bibw", "osu_latency")
 """Tests that refuse another number of ranks than two."""
 SILENT = ("osu_mbw_mr", "osu_multi_lat")

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from busbar.engine.bands import collectives
-from busbar.engine.own_programs import answer_of, contradictions
+from busbar.engine.own_programs import answer_operations, contradictions
 from busbar.engine.tool import Programs, Tool, measured
 from busbar.expect import COLLECTIVES
 from busbar.units import GIB, MIB, option_bytes
@@ -23,10 +25,10 @@ TOOL = Tool(
     programs=Programs(),
     reader=None,
     bands=collectives,
-    answer=answer_of("busbw", {}),
+    answer=partial(answer_operations, "busbw", {}),
     checked=measured,
     contradictions=contradictions,
     harness=lambda known, output: "pytorch",
     collective=True,
-    files=("features.yaml",),
+    files=("features.yaml", "stated.yaml"),
 )

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 from busbar.engine.reading import Evidence, Reading
 from busbar.engine.tool import TableReader
@@ -20,61 +20,45 @@ _ROW = re.compile(
     r"\s*(?:Final:\s*)?(?P<iterations>\d{1,18})"
     r"(?P<values>(?:\s+(?:\d+(?:\.\d+)?|-?inf|-?nan)){7})\s*$"
 )
-TITLE = re.compile(r"\|.*\((?:usec|nsec)\).*bandwidth \(MB/s\)")
-"""Heads the table in the units that are known."""
 FINAL = "Final:"
 """Begins the last row."""
 _DIGITS = 0.005
 """Share by which printed numbers may differ: of a message rate there may be three digits."""
 
 
-_Columns = tuple[float, float, float]
-"""Time in us, rate in MB/s, and messages a second."""
-
-
-class UcxRow(NamedTuple):
-    """A row of the table."""
+@dataclass(frozen=True)
+class UcxRow:
+    """Half of the columns of a row."""
 
     iterations: int
-    average: _Columns
-    """Of the last interval."""
-    overall: _Columns
-
-    @property
-    def gb_per_s(self) -> float:
-        """What the tool calls MB/s is 2**20 bytes a second (it divides by 1024 * 1024)."""
-        return self.overall[1] * _MIB / 1e9
+    time_us: float
+    gb_per_s: float
+    """What the tool calls MB/s is 2**20 bytes a second (it divides by 1024 * 1024)."""
+    messages: float
+    """Messages per second."""
 
     def agrees(self, nbytes: int) -> bool:
-        """Whether the columns belong to one another; an empty interval has no average."""
-        empty = not 0 < self.average[0] < math.inf
-        return _agree(self.overall, nbytes) and (empty or _agree(self.average, nbytes))
-
-
-def _agree(columns: _Columns, nbytes: int) -> bool:
-    time_us, rate, messages = columns
-    if not 0 < time_us < math.inf:
-        return False
-    return math.isclose(nbytes / time_us * 1e6 / _MIB, rate, rel_tol=_DIGITS) and math.isclose(
-        1e6 / time_us, messages, rel_tol=_DIGITS, abs_tol=1.0
-    )
-
-
-def rows(lines: Iterable[str]) -> list[UcxRow]:
-    """Parse the result rows: one for each interval, then the final one."""
-    found = []
-    for row in filter(None, map(_ROW.match, lines)):
-        _, time, times, rate, rates, count, counts = map(
-            numbers.real_or_nan, row["values"].split()
+        """Whether time, rate and messages belong to one another, for messages of ``nbytes``."""
+        if not (self.time_us > 0 and math.isfinite(self.time_us)):
+            return False
+        rate, messages = nbytes / self.time_us * 1e-3, 1e6 / self.time_us
+        return math.isclose(rate, self.gb_per_s, rel_tol=_DIGITS) and math.isclose(
+            messages, self.messages, rel_tol=_DIGITS, abs_tol=1.0
         )
-        columns = (time, rate, count), (times, rates, counts)
-        found.append(UcxRow(numbers.count(row["iterations"]), *columns))
-    return found
+
+
+def rows(lines: Iterable[str]) -> Iterator[UcxRow]:
+    """Yield the averages of each interval, if it is not empty, and what was reached until then."""
+    for row in filter(None, map(_ROW.match, lines)):
+        _, *values = map(numbers.real_or_nan, row["values"].split())
+        for time, rate, messages in (values[::2], values[1::2]):
+            if values[1] == time or 0 < time < math.inf:
+                yield UcxRow(numbers.count(row["iterations"]), time, rate * _MIB / 1e9, messages)
 
 
 def final_row(lines: Iterable[str]) -> UcxRow | None:
     """Parse the last result row; None without one."""
-    return next(reversed(rows(lines)), None)
+    return next(reversed([*rows(lines)]), None)
 
 
 class UcxReader(TableReader):
