@@ -41,6 +41,8 @@ _COMMAND = re.compile(r"\$\(|`|[\x00-\x1f\x7f]")
 _INVISIBLE = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
+_NODE = re.compile(r"(?!all$)\w[\w.-]*", re.ASCII | re.IGNORECASE)
+"""Slurm takes other names for lists, and ALL for every node."""
 MOST_BYTES = 2**20
 _ALL_USERS = ["0", str(2**32 - 1)]
 """The UID map of a process in the host's user namespace."""
@@ -54,6 +56,11 @@ def refuse_command(text: str) -> str:
             "execute; use one line without $( and backquotes"
         )
     return text
+
+
+def is_node(name: str) -> bool:
+    """Return whether Slurm takes a text for the name of one node."""
+    return _NODE.fullmatch(name) is not None
 
 
 def texts(value: object) -> Iterator[str]:

@@ -41,5 +41,5 @@ def complete(kind: Any, text: str) -> dict[str, Any]:
         document["begun"] = document["stages"][0]["begun"] = TIME
     elif kind is GateDocument:
         document["checks"][0]["check"] = "gpu_count"
-        document |= {"time": TIME, "verdict": "unknown", "reason": ""}
+        document |= {"node": "n1", "time": TIME, "verdict": "unknown", "reason": ""}
     return document

@@ -131,6 +131,7 @@ FORGED: dict[Any, list[tuple[str, Any, str]]] = {
         ("checks.0.where", "gpu0", "reason"),
         ("seconds", -1.0, "seconds"),
         ("time", LATE, "time"),
+        *((("node", name, "node")) for name in ("", "n[1-9]", "all", "n1,n2", "a b")),
     ],
     SweepRun: [
         ("verdict", "pass", "verdict"),
@@ -154,8 +155,12 @@ FORGED: dict[Any, list[tuple[str, Any, str]]] = {
         ("stages.0.seconds", -1.0, "stages.0.seconds"),
         ("stages.0.left_out", ["n9"], "stages.0.left_out"),
         ("begun", LATE, "begun"),
+        *(("names", names, "names") for names in ([], ["sweep"], ["gate", "gate"])),
+        *(("stages.0.nodes", nodes, "stages.0.nodes") for nodes in (["n1", "n1"], [""])),
     ],
     NodesDocument: [
+        *(("nodes.0.node", name, "nodes.0.node") for name in ("n[1-9]", "ALL", "$(x)")),
+        *(("nodes.0.next", following, "nodes.0.next") for following in ("", "resume")),
         ("nodes.0.state", "healthy", "nodes.0.state"),
         ("nodes.0.evidence", [], "nodes.0.state"),
         ("nodes.0.evidence.0.certain", False, "nodes.0.state"),
@@ -246,6 +251,8 @@ def test_an_edit_of_a_sealed_document_is_found(kind: Callable[..., Any]) -> None
         ("nodes.gpu.cores", True),
         ("nodes.gpu.gpus.count", "4"),
         ("nodes.gpu.copies", {"D D 0 1": {"low": float("nan")}}),
+        ("nodes.gpu.copies", {"D D 0 1": {"low": 9.0, "high": 8.0}}),
+        ("nodes.gpu.copies", {"D D 0 1": {"low": 7.0, "high": 8.0, "limit": 7.5}}),
     ],
 )
 def test_a_forged_compiled_site_is_refused(way: str, value: Any, tmp_path: Path) -> None:

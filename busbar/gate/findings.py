@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Literal, get_args
 
-from busbar.boundary import slurm_reason
+from busbar.boundary import is_node, slurm_reason
 from busbar.gate.site import CHECKS, GateAction, GateMode, GateSeverity, Rules
 from busbar.redact import redact
 from busbar.seal import Sealed
@@ -149,6 +149,8 @@ class GateDocument(Sealed):
         """Yield each key that does not follow from the others, or has an impossible value."""
         past(self.time)
         yield from outside(self, {"seconds": 86400})
+        if not is_node(self.node):
+            yield "node", f"{self.node[:40]!a} is not the name of one node"
         for at in repeated(self.checks):
             yield f"checks.{at}", "is the same as an earlier one"
         for at, row in enumerate(self.checks):

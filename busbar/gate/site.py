@@ -218,6 +218,11 @@ class GateSite:
         ):
             if other := set(names) - known.keys():
                 yield key, f"{min(other)!a} is missing in the document"
+        for name, node in self.nodes.items():
+            for key, band in node.copies.items():
+                ends = [each for each in (band.low, band.high, band.limit) if each is not None]
+                if ends != sorted(ends):
+                    yield f"nodes.{name}.copies.{key}", "has a low above its high or limit"
         if not self.partitions:
             yield "partitions", "is empty"
 

@@ -45,8 +45,8 @@ def read_series(
     rows = store.readings(since, source)
     ends: dict[str, float] = {}
     found = []
-    for column, of in ((0, {*known}), (3, {0, *store.numbers_of("provenance")}), (4, {*bounds})):
-        if unknown := set(np.unique(rows[:, column])) - of:
+    for column, of in ((0, known), (3, {0, *store.provenance()}), (4, bounds)):
+        if unknown := set(np.unique(rows[:, column])) - {*of}:
             raise altered(store.path, f"a reading names row {min(unknown):.0f}, which is missing")
     edges = np.flatnonzero(np.diff(rows[:, 0], prepend=-1, append=-1))
     for start, end in pairwise(edges.tolist()):

@@ -15,7 +15,7 @@ from busbar.cli import main
 from busbar.cluster.nodes.looks import look_of
 from busbar.cluster.nodes.record import NodesDocument, took, update, updated
 from busbar.cluster.sweep.document import GoneNode, RunAccusation, SweepRun
-from busbar.document import to_json
+from busbar.document import parse_document, to_json
 from busbar.engine.results import Outcome, Result
 from busbar.gate.findings import Basis, GateFinding, concluded
 from busbar.gate.site import Rule, Rules
@@ -179,7 +179,10 @@ def test_only_names_of_one_node_get_to_a_command(
     found = look_of(gate(tmp_path, 2, "mount")).found["n1"]
     again = replace(look, found={name: found})
     update(tmp_path, [again], policy, told.append, {})
-    assert told == [f"{name}: changed: is not the name of one node; correct its record"]
+    assert told == []
+    names = {"nodes": [{"node": name, "looks": {}}]}
+    with pytest.raises(ValueError, match=r"nodes\.0\.node: .* is not the name of one node"):
+        parse_document(NodesDocument, names)
 
 
 def test_a_look_replaces_only_what_its_source_found_before(tmp_path: Path) -> None:

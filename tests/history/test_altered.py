@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import resource
 import sqlite3
 from contextlib import closing
@@ -105,6 +106,31 @@ def test_a_damaged_name_is_one_error(
     (tmp_path / FILE).write_bytes(kept.replace(b"ON reading (source)", b"ON reading (sourc\xbd)"))
     assert [cli.main(["history", command]) for command in COMMANDS] == [2, 2, 2]
     assert capsys.readouterr().err.count("a malformed name in the database") == 3
+
+
+FLIPPED = ((b"alpha", b"alphb"), (b"busbw 16", b"busbw 36"), (b'"driver"', b'"drjver"'))
+
+
+def test_nothing_is_added_to_a_store_with_a_flipped_bit(
+    kept: bytes,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path))
+    (tmp_path / "more.jsonl").write_text(NIGHTS.replace("2026-01", "2025-01"))
+    words = ["history", "import", str(tmp_path / "more.jsonl")]
+    for old, new in FLIPPED:
+        for found in re.finditer(re.escape(old), kept):
+            damaged = kept[: found.start()] + new + kept[found.end() :]
+            (tmp_path / FILE).write_bytes(damaged)
+            assert cli.main(words) == 2
+            said = capsys.readouterr().err
+            assert f"{tmp_path / FILE}: was changed by another program: " in said
+            assert said.count("\n") == 1
+            assert (tmp_path / FILE).read_bytes() == damaged
+    (tmp_path / FILE).write_bytes(kept)
+    assert cli.main(words) == 0
 
 
 def test_an_honest_store_is_read(

@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
-from busbar.boundary import refuse_foreign_code, replace_file, slurm_reason
+from busbar.boundary import is_node, refuse_foreign_code, replace_file, slurm_reason
 from busbar.document import Contradictions, json_text, read_document, to_json
 from busbar.errors import BusbarError, file_error
 from busbar.history.model import iso
@@ -112,10 +111,14 @@ class NodesDocument(Sealed):
             yield f"nodes.{at}.node", "is listed twice"
         for at, one in enumerate(self.nodes):
             key, state = f"nodes.{at}", health_of(one.evidence)
+            if one.node and not is_node(one.node):  # earlier versions noted readings of no node
+                yield f"{key}.node", f"{one.node[:40]!a} is not the name of one node"
             if one.state != state:
                 yield f"{key}.state", f"is {one.state}, but by its evidence it is {state}"
             if {each.source for each in one.evidence} - one.looks.keys():
                 yield f"{key}.looks", "lacks a source of the evidence"
+            if (one.next in ("", "resume")) != (state == "healthy"):
+                yield f"{key}.next", f"is {one.next or 'empty'}, but the node is {state}"
             times = [one.since, *one.looks.values(), *(each.time for each in one.taken)]
             for time in (*times, *(each.time for each in one.evidence)):
                 past(time or FIRST_S, key)
@@ -160,9 +163,9 @@ def updated(
 
     A look of a source replaces what the last look of that source at the same node has found.
     """
-    known = {record.node: record for record in document.nodes}
+    known = {record.node: record for record in document.nodes if is_node(record.node)}
     for look in sorted(looks, key=lambda look: look.time):
-        for node in look.nodes | look.found.keys():
+        for node in filter(is_node, look.nodes | look.found.keys()):
             record = known.get(node, NodeRecord(node))
             if record.looks.get(look.source, "") > look.time:
                 continue
@@ -219,8 +222,6 @@ def _next(record: NodeRecord, node: Node | None, policy: NodePolicy) -> NodeActi
 
 
 _COMMAND_S = 60
-_ONE_NODE = re.compile(r"(?!all$)\w[\w.-]*", re.ASCII | re.IGNORECASE)
-"""``scontrol`` takes other names for lists, and ALL for every node."""
 
 
 def update(
@@ -268,8 +269,6 @@ def _ran(
     if not words:
         return False
     try:
-        if not _ONE_NODE.fullmatch(record.node):
-            raise BusbarError("is not the name of one node", hint="correct its record")
         refuse_foreign_code(Path(words[0]))
         done = call(words, _COMMAND_S, given=json.dumps(to_json(record)) + "\n")
         error = done.stderr.strip()[-200:]
