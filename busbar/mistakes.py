@@ -29,7 +29,7 @@ _OURS = "BUSBAR_"
 def other_command(word: str, known: Sequence[str], group: str) -> str:
     """Return the commands or options that a word may mean, as a question; may be empty.
 
-    ``known`` are the commands that are valid in its place, those of ``group``.
+    ``known`` are the valid commands in its place, the commands of ``group``.
     """
     declared = _options()
     names = {each.rpartition(" ")[2]: each for each in reversed(declared)}
@@ -76,7 +76,7 @@ def _options() -> dict[str, Any]:
 
 
 def ignored_variable(command: str, options: Container[str]) -> str:
-    """Return which BUSBAR_ variable has no effect, and its replacement; empty if there is none."""
+    """Return a BUSBAR_ variable without effect and its replacement; empty if there is none."""
     ours = [name for name in os.environ if name.startswith(_OURS)]
     groups = load_yaml(Path(__file__).with_name("variables.yaml")) if ours else {}
     known = {name.removeprefix(_OURS) for group in groups.values() for name in group}
@@ -96,7 +96,7 @@ def ignored_variable(command: str, options: Container[str]) -> str:
 def refuse_other_file(command: str, words: Sequence[str]) -> None:
     """Raise ``BusbarError`` for a program, and for the file of another command instead of a site.
 
-    The reader of a log finds something in a program as well, and errors of a site are findings.
+    A log reader finds something even in a program, and errors of a site are findings.
     """
     for name, option in _names(words) if command in _LENIENT else ():
         if not os.path.isfile(name):

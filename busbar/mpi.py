@@ -105,7 +105,7 @@ class MpiInstall:
         return variables
 
     def transports(self, stack: Stack, site: Site) -> tuple[str, ...]:
-        """Return the UCX transports, one of which must connect two ranks on a node.
+        """Return the UCX transports of which one must connect two ranks on a node.
 
         Empty except for Open MPI over UCX. MPICH opens UCX endpoints within a node but uses its
         own shared memory: its readings do not change with UCX_TLS=tcp. In that case, only the band
@@ -115,7 +115,7 @@ class MpiInstall:
         return _GPU.get(stack, SHARED_MEMORY) if known else ()
 
     def across(self, stack: Stack, site: Site) -> tuple[str, ...]:
-        """Return the UCX transports, one of which each connection between nodes must use."""
+        """Return the UCX transports of which each connection between nodes must use one."""
         within = (*SHARED_MEMORY, *_GPU.get(stack, ()))
         return (*within, *network_transports(site)) if self.over_ucx(site) else ()
 
@@ -149,7 +149,7 @@ class MpiInstall:
 
 
 def network_transports(site: Site) -> tuple[str, ...]:
-    """Return the UCX transports, one of which must carry data between nodes."""
+    """Return the UCX transports of which one must carry data between nodes."""
     provider = site.fabric.provider if site.fabric else ""
     return tuple(_TABLES["network"].get(provider, ["tcp"]))
 

@@ -56,7 +56,7 @@ def misspelled(word: str, known: Iterable[str]) -> str:
 
 @cache
 def synonyms() -> dict[str, list[str]]:
-    """Return what is typed for words and options; nothing in the compiled gate, without YAML."""
+    """Return what users type for words and options; empty in the compiled gate, without YAML."""
     found: dict[str, list[str]] = {}
     with suppress(ImportError, OSError):
         from yaml import safe_load  # noqa: PLC0415 - only for a mistake

@@ -59,7 +59,7 @@ EXIT_STATUSES = (
 def exit_status(verdict: Verdict, *, require_bands: bool = False) -> int:
     """Return the exit status of a command: 0 for pass, 3 unjudged, 2 not run, 1 for worse.
 
-    With ``require_bands`` it is 1 for unjudged as well.
+    With ``require_bands`` it is also 1 for unjudged.
     """
     if verdict is Verdict.NOT_RUN:
         return EXIT_NOT_RUN

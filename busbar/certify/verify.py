@@ -51,7 +51,7 @@ class Verification:
     sentence: str
     """The verdict of the record, or the reason why it is refused."""
     problems: tuple[str, ...]
-    """Contradictions: the file, and what is wrong with it."""
+    """Contradictions, each as a file and a description."""
     signed_by: tuple[str, ...]
     """Key of each valid signature, and its holder if listed in --signers."""
     unchecked: str = ""

@@ -129,7 +129,7 @@ def _checks(job: NightJob, nodes: Sequence[str], tag: str) -> tuple[str, int]:
 def _begun(
     args: argparse.Namespace, site: Site, grant: Grant, now: datetime
 ) -> nights.NightlyDocument:
-    """Return a night of which no stage has run."""
+    """Return a night before its first stage."""
     return nights.NightlyDocument(
         site=site.name,
         partition=grant.partition.name,

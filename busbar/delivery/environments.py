@@ -233,8 +233,8 @@ def _add_flags(parts: Parts, site: Site, stack: Stack) -> list[str]:
 def _gtl(site: Site) -> list[str]:
     """Return the flags that link the GPU library of Cray MPICH, as its module names it.
 
-    It is libmpi_gtl_hsa for AMD, libmpi_gtl_cuda for NVIDIA. A program has no reference to the
-    library: MPI looks for it among those that are loaded.
+    It is libmpi_gtl_hsa for AMD, libmpi_gtl_cuda for NVIDIA. Programs do not reference it: MPI
+    searches for it among the loaded libraries.
     """
     gpus = site.node.gpus
     suffix = ""

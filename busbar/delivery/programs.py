@@ -51,7 +51,7 @@ def _in_prefix() -> list[str]:
 
 
 def patterns() -> list[str]:
-    """Return the names of the programs of all tools, as patterns, and those of MPI."""
+    """Return patterns of the program names of all tools and of MPI."""
     return [each for tool in tools().values() for each in tool.programs.patterns] + [*_MPI]
 
 

@@ -25,7 +25,7 @@ class Detected:
     site: Site
     remarks: tuple[str, ...] = ()
     gpu_remarks: tuple[str, ...] = ()
-    """Those on the GPUs, which change what is expected of them."""
+    """Remarks on the GPUs, which change the expected rates."""
     rdma_listed: bool = False
     """RDMA devices were listed: if the site has none, the machine has none."""
     gpu_tool_failed: tuple[str, ...] = ()

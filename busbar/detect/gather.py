@@ -120,7 +120,7 @@ def _ports(root: Path) -> dict[str, str]:
 def _ethernet(root: Path) -> dict[str, str]:
     """Return the Mbit/s of each port without RDMA, named ``ethernet INTERFACE``.
 
-    A bond stands for its ports. If some ports have an IPv4 route, the others carry nothing.
+    A bond replaces its ports. If some ports have an IPv4 route, the others carry nothing.
     """
     ports = {
         path.name: speed

@@ -184,7 +184,7 @@ def _detected(
     scheduler_name: str,
     *others: _Machine,
 ) -> Detected:
-    """Return the site; what all nodes share is that of one machine.
+    """Return the site; settings that all nodes share come from one machine.
 
     ``others`` may have other GPUs, or none, and need deliveries for these.
     """

@@ -20,7 +20,7 @@ from busbar.parse.tables import beside
 from busbar.site.family import LinkClass
 
 FABRICS: Mapping[str, Mapping[str, Any]] = beside(__file__)
-"""What is known of a fabric by the kind of its ports."""
+"""Facts about a fabric by the kind of its ports."""
 _KINDS = {"efa": "efa", "cxi": "slingshot"}
 _MBIT = 1000
 _SLINGSHOT_GBIT = 200

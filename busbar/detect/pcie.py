@@ -45,11 +45,11 @@ def pcie(
 def sockets(
     gpus: Sequence[Place], nics: Mapping[str, Place] | None = None
 ) -> list[dict[str, Any]]:
-    """Return the key ``pcie`` of a node type: what is below which switch and socket.
+    """Return the key ``pcie`` of a node type: the devices below each switch and socket.
 
     Devices that share a bridge below a root complex have a switch above them. Rates of uplinks and
-    of links between sockets are not shown. Empty if there are not several GPUs, or one has no
-    place.
+    of links between sockets are not shown. Empty if there are fewer than two GPUs, or the place of
+    one is unknown.
     """
     if len(gpus) < _SEVERAL or any(gpu.numa < 0 for gpu in gpus):
         return []

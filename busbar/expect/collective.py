@@ -40,7 +40,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True)
 class Candidate:
-    """What a measured band or the model says of one run."""
+    """The prediction of a measured band, or of the model, for one run."""
 
     algo: str | None
     typical: float
@@ -77,20 +77,20 @@ class _Setting:
 def collective(site: Site, question: Question) -> Expectation:
     """Limit and band of the bus bandwidth (GB/s, as nccl-tests defines it) of one collective.
 
-    Each GPU has one rank. Without environment and profile, the environment of the site is that of
-    the profile that the band asks for. Without an algorithm, a band measured on such GPUs comes
+    Each GPU has one rank. Without environment and profile, the profile that the band requires sets
+    the environment of the site. Without an algorithm, a band measured on such GPUs comes
     first, then the algorithm that the site's references name, then the fastest algorithm.
-    Raises ``NoExpectation`` where no data supports a band.
+    Raises ``NoExpectation`` if no data supports a band.
     """
     return _answer(site, question)[0]
 
 
 def by_algorithm(site: Site, question: Question, ran: str | None = None) -> list[Expectation]:
-    """Return the band of the algorithm that ``ran``; of each that may have run if that is None.
+    """Return the band of the algorithm that ``ran``; if None, of each that may have run.
 
-    A band of what the library chose on such nodes holds for any algorithm. All have the limit of
-    the question; `collective` uses the first. Raises ``NoExpectation`` where no data
-    supports a band.
+    A band of the library's own choice on such nodes applies to any algorithm. All have the limit
+    of the question; `collective` uses the first. Raises ``NoExpectation`` if no data supports a
+    band.
     """
     first, best = _answer(site, question)
     if question.algo or (best.band and best.algo is None):
@@ -259,7 +259,7 @@ def _of_model(setting: _Setting) -> list[Candidate]:
 
 
 def _best(gpus: Gpus, candidates: list[Candidate]) -> Candidate:
-    """Return a band measured on such GPUs, else of what the library chose, else the fastest.
+    """Return a band measured on such GPUs, else of the library's choice, else the fastest.
 
     A band of one algorithm on other GPUs does not show which algorithm ran here. NCCL takes NVLS
     instead of plain trees where it can.

@@ -39,8 +39,8 @@ _NOT_STAGED = (
 def host_copy(site: Site, question: Question) -> Expectation:
     """GB/s of ``osu_bw`` or ``copy`` between host memory and a GPU (``H D`` or ``D H``).
 
-    The host link gives the limit, and a band judges where a reading stands behind one. Raises
-    ``NoExpectation`` where the site does not say how its GPUs reach the host.
+    The host link gives the limit. Without published readings, a floor replaces the band. Raises
+    ``NoExpectation`` if the site does not state how its GPUs reach the host.
     """
     try:
         return point_to_point(site, question)

@@ -33,7 +33,7 @@ WIDTH = 2.25
 """Standard deviations from typical to either end of a band. Systems have longer tails than normal
 ones: a model without a system holds 96 % of its readings, with 2.0 94 % (`make published`)."""
 BEYOND = 2.0
-"""How many times wider a band is where no run of its class was measured."""
+"""Factor by which a band is wider if no run of its class was measured."""
 _STEP = 1e-4
 _LATENCY_SCATTER = 5.0
 """Latencies of one system scatter so many times as much as its rates: at 1 MiB readings are 25 %
@@ -211,7 +211,7 @@ class Fit:
         return math.exp(times * self.variance(way) ** 0.5)
 
     def taken(self, way: Way) -> bool:
-        """Whether libraries may take this way: no other one, where those of several systems agree.
+        """Whether libraries may choose this way; if several systems agree on a way, only that one.
 
         A tree on two nodes carries twice what a ring does, so at half its rate it would pass as a
         ring.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""``python -I -m busbar.gate``: the gate with the standard library alone."""
+"""``python -I -m busbar.gate``: the gate with only the standard library."""
 
 import sys
 

@@ -31,7 +31,7 @@ _FULL = 0.9
 _WAITING = 0.1
 """CPUs that others use then."""
 _STREAMING = 0.1
-"""Share of the CPUs whose programs can take bandwidth of the memory of the host."""
+"""Share of busy CPUs above which programs can reduce the host's memory bandwidth."""
 _SLOW_CLOCK = 0.9
 """Share of the highest clock."""
 
@@ -75,8 +75,8 @@ class Others:
     def slowed(self, buffers: str) -> str:
         """Return what can slow copies of a kind; empty if nobody else uses the node.
 
-        Links share the memory of the host and switches, so that a program on one GPU slows the
-        copies of others as well: beside one that filled the host link of GPU 0, an H100 lost 8 %
+        Links share host memory and switches, so a program on one GPU also slows the copies of
+        others: beside one that filled the host link of GPU 0, an H100 lost 8 %
         on the link of GPU 1.
         """
         if self.nvidia and (self.facts.smi is None or self.after is None):
@@ -135,7 +135,7 @@ class Plan:
 
 
 def plan(facts: Facts, chosen: Sequence[int]) -> Plan:
-    """Return the GPUs to measure: all, or those of ``chosen``, by their order on the bus."""
+    """Return the GPUs to measure: all or the ``chosen`` ones, in their order on the bus."""
     if facts.smi:
         left_out = []
         devices = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """The options of ``busbar gate``, and the gate by itself: ``python -I -m busbar.gate``.
 
-It imports the standard library alone, so that it starts in an instant, and reads what
-``busbar gate compile`` wrote of the site.
+It imports only the standard library, so it starts quickly, and reads the site from the output of
+``busbar gate compile``.
 """
 
 from __future__ import annotations

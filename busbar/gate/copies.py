@@ -153,7 +153,7 @@ def _pair(
 
 
 def stay_near(bus_id: str, root: Path = Path("/")) -> None:
-    """Run on the CPUs near a GPU, so that pinned memory is near it as well, if they are known."""
+    """Run on the CPUs near a GPU, if known, so that pinned memory is near it too."""
     with contextlib.suppress(OSError, ValueError):
         path = root / "sys/bus/pci/devices" / short_address(bus_id) / "local_cpulist"
         near = set(parse_cpu_list(path.read_text().strip()))

@@ -5,10 +5,10 @@ Any user can put text into it: the name of a process begins a record, at most 15
 the name of a file ends one; amdgpu quotes the name of a process. So a record counts only if it
 begins as no process name can, up to the whole address of the device, and nothing that follows the
 word process counts. A rule of netfilter, which users write in a network namespace of their own,
-can begin a record with 127 characters: its fields betray it. Those of amdgpu count only with the
-device that the kernel adds, which no text can hold. A line feed in a file name begins a line in
-the output of ``dmesg``, but not in `/dev/kmsg`, where it is escaped: what only ``dmesg`` shows is
-not certain.
+can begin a record with 127 characters; its fields give it away. Records of amdgpu count only with
+the device that the kernel adds, which text cannot contain. A line feed in a file name begins a
+line in the output of ``dmesg``, but not in `/dev/kmsg`, where it is escaped: a record that only
+``dmesg`` shows is not certain.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class KernelError:
 
 @dataclass(frozen=True)
 class KernelLog:
-    """The errors in the log, and what is missing of it."""
+    """The errors in the log, and its missing parts."""
 
     errors: tuple[KernelError, ...] = ()
     """In the order of the log."""

@@ -26,7 +26,7 @@ from busbar.gate.state import Stated, judge_state, unknown_xid
 from busbar.gate.sysfs import DOWN, PortState
 
 _RESERVE_S = 1.0
-"""What is left of the deadline for the report."""
+"""Part of the deadline that is reserved for the report."""
 _MOST_TOOL_S = 10.0
 _MOST_COPY_S = 30.0
 _MORE_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/opt/rocm/bin"
@@ -109,7 +109,7 @@ def _memory(options: GateOptions) -> tuple[GateMemory | None, str]:
 
 
 def evaluate(options: GateOptions, memory: GateMemory | None, emit: Emit) -> None:
-    """Report the basis, then each finding as soon as it is known."""
+    """Report the basis, then each finding immediately."""
     end = time.monotonic() + options.deadline_s - _RESERVE_S
     slurm = options.slurm
     if not slurm.in_job:  # a prolog has the variables of the job
@@ -155,7 +155,7 @@ def evaluate(options: GateOptions, memory: GateMemory | None, emit: Emit) -> Non
 
 
 def _site(options: GateOptions) -> tuple[GateSite | None, Basis]:
-    """Return the site and what is known of it; a site that cannot be read is a problem."""
+    """Return the site and its facts; a site that cannot be read is a problem."""
     try:
         site = options.load()
         if site is None:

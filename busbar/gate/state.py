@@ -26,13 +26,13 @@ _RECOVERIES: dict[str, tuple[GateAction, str]] = {
 
 
 def unknown_xid(_: int) -> Xid:
-    """Return what is known of a code without a catalog."""
+    """Return the entry of a code that is not in a catalog."""
     return UNKNOWN_XID
 
 
 @dataclass(frozen=True)
 class Stated:
-    """What the site says of the node; None for what it does not say."""
+    """The site's description of the node; None for each fact that it omits."""
 
     node: NodeKind | None = None
     rules: Rules = field(default_factory=Rules)
@@ -72,7 +72,7 @@ def _cpus(facts: Facts, stated: Stated) -> Iterator[GateFinding]:
 
 
 def _count(facts: Facts, stated: Stated, gpus: NodeGpus | None) -> Iterator[GateFinding]:
-    """Compare the GPUs that the driver can use; the bus alone shows broken ones as well."""
+    """Compare the GPUs that the driver can use; the bus also shows broken ones."""
     if facts.system is None and facts.smi is None:
         yield unknown("gpu_count", facts.system_problem or facts.smi_problem, silent=True)
         return

@@ -22,7 +22,7 @@ _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """The generation of PCI Express by its GT/s."""
 DOWN = "link_downed"
 _COUNTERS = (DOWN, "symbol_error", "link_error_recovery", "port_rcv_errors")
-"""Those of an RDMA port that the gate shows; a sweep reads more."""
+"""Counters of an RDMA port that the gate shows; a sweep reads more."""
 
 
 @dataclass(frozen=True)

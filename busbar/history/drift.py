@@ -76,7 +76,7 @@ def drifts_of(
     """Return the drifts of series that differ only in their node.
 
     ``steps`` are the steps of these series; nights that they explain better do not drift.
-    ``count`` is how many series there are in all.
+    ``count`` is the number of all series.
     """
     first = min(int(each.days[0]) for each in fellows) // _WEEK
     last = max(int(each.days[-1]) for each in fellows) // _WEEK

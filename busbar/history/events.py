@@ -79,7 +79,7 @@ def _steps(values: Array, days: NDArray[np.int64], scored: _Scored) -> list[_Ste
 
 
 def _next(scores: Array) -> int:
-    """Return after how many nights of a new level the next alarm comes."""
+    """Return the number of nights of a new level before the next alarm."""
     alarms = np.flatnonzero(np.abs(scores) >= 1)
     return int(alarms[0]) + 1 if len(alarms) else len(scores)
 
@@ -195,7 +195,7 @@ def _facts(
 
 
 def _fact(values: Sequence[tuple[int, str]], split: int) -> _Fact:
-    """Return a fact by its values and their nights, of which ``split`` is the first after."""
+    """Return a fact by its values and nights; ``split`` is the first night after the event."""
     moves = [(night, old, new) for (_, old), (night, new) in pairwise(values) if old != new]
     if moves:
         night, old, new = min(moves, key=lambda move: abs(move[0] - split))
@@ -303,7 +303,7 @@ def find_events(
 def _drifts(
     series: Sequence[NightSeries], steps: Sequence[Change], count: int, noise: Noise
 ) -> list[Change]:
-    """Return the drifts of the series of a site, those of one kind of reading together."""
+    """Return the drifts of a site's series, grouped by kind of reading."""
     kinds = grouped((replace(each.key, node=""), each) for each in series)
     return [c for fellows in kinds.values() for c in drifts_of(fellows, steps, count, noise)]
 
@@ -317,7 +317,7 @@ def _inside(step: Change, drifts: Sequence[Change]) -> bool:
 
 
 def _together(changes: Sequence[Change], seconds: float) -> Iterator[list[Change]]:
-    """Yield groups of changes, each of which is dated soon after the first of its group."""
+    """Yield groups of changes; each change follows soon after the first of its group."""
     group: list[Change] = []
     for change in sorted(changes, key=lambda change: (change.dated, change.key)):
         if group and change.dated - group[0].dated > seconds:

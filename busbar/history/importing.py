@@ -88,7 +88,7 @@ def parse_lines(lines: Iterable[str]) -> Iterator[HistoryRecord]:
 
 
 def _refused(error: ValidationError) -> str:
-    """Return the key that is wrong, and what is wrong with it."""
+    """Return the wrong key and the reason."""
     first = error.errors()[0]
     key = str(first["loc"][0]) if first["loc"] else "the line"
     # Of a key with several types, pydantic names only the first one.
@@ -246,7 +246,7 @@ def _checked(document: CheckDocument) -> Iterator[HistoryRecord]:
 
 
 def _printed(path: Path, place: ImportPlace, time: float) -> Iterator[HistoryRecord]:
-    """Yield the readings of what benchmarks printed; raise ``ValueError`` if it has none."""
+    """Yield the readings in benchmark output; raise ``ValueError`` if there are none."""
     found = False
     for run in read(Source.from_path(path)):
         rows = tuple(_row(run, each, place) for each in run.readings if each.value > 0)

@@ -73,7 +73,7 @@ def ratio_of(old: Array, new: Array) -> Ratio:
 
 
 def _left_out(m: int, n: int) -> int | None:
-    """Return how many of the sorted ratios the interval leaves out on each side."""
+    """Return the number of sorted ratios that the interval omits on each side."""
     if min(m, n) < 4:
         return None
     if max(m, n) > _EXACT:
@@ -265,8 +265,8 @@ class Change:
     until: float | None = field(default=None, metadata=written(by=iso))
     """Of a drift, the last night of these weeks; null for a step."""
     weekly: float | None = field(default=None, metadata=written(by=rounded))
-    """Of a drift, the share of the level that the series moves in a week beyond that of the other
-    nodes; null for a step."""
+    """Weekly change of a drift relative to the other nodes, as a share of the level; null for a
+    step."""
     score: float = field(metadata=written(by=_to_thousandths))
     """The statistic over its threshold."""
     worse: bool

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Readings with their provenance: what is kept of a check, and what the store takes.
+"""Readings with their provenance, as checks keep them and the store takes them.
 
-ReFrame's own performance variables have only readings with a band, without the series that they
-are of. A check therefore has a variable ``busbar``, which ReFrame stores in its report of the test
-case with its other ones. Nodes state their provenance themselves: `provenance.sh` writes a record
-before they measure.
+ReFrame's own performance variables contain only readings with a band, without their series. A
+check therefore has a variable ``busbar``, which ReFrame stores in its report of the test case.
+Nodes state their provenance themselves: `provenance.sh` writes a record before they measure.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class HistoryRecord(Sealed):
 
     @classmethod
     def of(cls, outcome: Outcome) -> HistoryRecord:
-        """Return what is kept of an outcome."""
+        """Return the stored form of an outcome."""
         return cls(
             check=outcome.check.partition(" ")[0],
             partition=outcome.partition,
@@ -129,7 +128,7 @@ _LONGEST = 500
 
 
 def flat(document: Mapping[str, Any]) -> dict[str, str]:
-    """Return the facts of a document: ``lock.libfabric`` and its version; null has no fact.
+    """Return the facts of a document: ``lock.libfabric`` and its version; null gives no fact.
 
     Digests are shortened. Raises ``ValueError`` if there are too many facts.
     """

@@ -115,7 +115,7 @@ class Scan:
 
 @dataclass(frozen=True)
 class Noise:
-    """The common part of a site's series, which a short baseline cannot show alone."""
+    """The common part of a site's series, which one short baseline cannot show."""
 
     known: bool = False
     correlation: float = 0.0
@@ -226,7 +226,7 @@ def _threshold(base: _Baseline, before: NDArray[np.int64], n: int) -> Array:
 
 
 def _independent(base: _Baseline, before: NDArray[np.int64]) -> Array:
-    """Return how many independent nights know as much as the baseline: of a mean (1-r)/(1+r)."""
+    """Return the number of independent nights that equal the baseline: (1-r)/(1+r) for a mean."""
     r = base.correlation[before]
     return base.nights[before] * (1 - r) / (1 + r)
 

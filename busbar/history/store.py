@@ -90,7 +90,7 @@ class HistoryStore:
         self.path = path
         self.connection = connection
         self.kept = kept
-        """Whether what is added is written to the file."""
+        """Whether additions are written to the file."""
 
     def has(self, source: str) -> bool:
         """Whether a source was added before."""
@@ -186,8 +186,8 @@ class HistoryStore:
     def readings(self, since: float | None, source: str = "") -> Array:
         """Return number, time, value, provenance and bounds of readings, by series and time.
 
-        Numbers are 0 where there is none. ``source`` is a part of the name or label of the sources
-        that count. Raises ``BusbarError`` for what no Busbar has written.
+        Missing numbers are 0. ``source`` selects sources by a part of their name or label. Raises
+        ``BusbarError`` for content that Busbar did not write.
         """
         parts, first = [np.empty((0, 5))], -1e18 if since is None else since
         with self._errors():
@@ -259,7 +259,7 @@ def _numbers(path: Path, rows: Sequence[tuple[object, ...]]) -> Array:
 
 
 def altered(path: Path, what: str) -> BusbarError:
-    """Return the refusal of what no Busbar has written into the store."""
+    """Return the error for content of the store that Busbar did not write."""
     return refused(__file__, "changed", path, what=what)
 
 

@@ -54,7 +54,7 @@ Rule = Callable[[LiveJob], Iterator[Cause]]
 
 
 def cause(rule: str, ranks: Sequence[LiveRank], **fields: Any) -> Cause:
-    """Return what a rule of ``rules.yaml`` says of ranks; its texts name the ``fields``."""
+    """Apply a rule of ``rules.yaml`` to ranks; its texts name the ``fields``."""
     row, main = TABLE["rules"][rule], ranks[0].main
     id_, text, file, fact = (
         row.get(key, row["text"]).format(ranks=named(ranks), main=main, **fields)

@@ -111,7 +111,7 @@ def storage(job: LiveJob) -> Iterator[Cause]:
 
 @dataclass(frozen=True)
 class JobPort:
-    """An RDMA port, and what it carried; of others as well, if they use it. GB/s."""
+    """An RDMA port and the GB/s that it carried, including traffic of other jobs."""
 
     node: str
     port: str

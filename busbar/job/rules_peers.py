@@ -60,8 +60,8 @@ def _rates(rank: LiveRank) -> dict[str, float]:
 def moves(job: LiveJob) -> bool:
     """Return whether data came and went in a socket between ranks, or an RDMA port carries data.
 
-    What is unread at every look may be what nobody reads any more. Who waits for data without
-    polling goes on only if they come.
+    Data that is unread at every look may never be read. A rank that waits for data without polling
+    continues only if they arrive.
     """
     ports = (rate for node in job.nodes for rate in node.ports.get("rdma", {}).values())
     flows = any((p.queued or p.unread) and p.unread < 1 for p in _paths(job))
@@ -74,8 +74,8 @@ def moves(job: LiveJob) -> bool:
 def _segments(job: LiveJob, rank: LiveRank) -> set[str]:
     """Return the kinds of segments by which a rank shares memory.
 
-    Open MPI makes those of sm and vader even if others carry the data: they count if ranks of the
-    node share them.
+    Open MPI creates segments of sm and vader even if others carry the data: they count if ranks of
+    the node share them.
     """
     peers = [each.main.shared for each in job.ranks if each.node is rank.node and each is not rank]
     found = ((name, _SEGMENT.match(name)) for name in rank.main.shared)
@@ -181,9 +181,9 @@ def _computes(main: Process) -> bool:
 
 
 def late(job: LiveJob) -> Iterator[Cause]:
-    """One rank computes all the time, and the others rest. A GPU makes a rank spin that waits.
+    """One rank computes all the time, and the others rest. A rank that waits for a GPU spins.
 
-    A rank that sleeps by a timer of its own waits for nobody: then the one that spins may wait.
+    A rank that sleeps on its own timer does not wait for others: then the spinning one may wait.
     """
     odd = [r for r in job.ranks if _computes(r.main) and not r.main.gpu]
     rest = [rank for rank in job.ranks if rank not in odd]
@@ -194,7 +194,7 @@ def late(job: LiveJob) -> Iterator[Cause]:
 
 
 def _far_ends(job: LiveJob, rank: LiveRank) -> list[LiveRank]:
-    """Return the ranks at the other end of what a rank waits for: pipes, FIFOs, UNIX sockets.
+    """Return the ranks that a rank waits for, at the other end of a pipe, FIFO or UNIX socket.
 
     There are several if the kernel does not show in which of its pipes it waits.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Run a program on an untrusted image within limits; one that reads it has no rights of root."""
+"""Run a program on an untrusted image within limits and without the rights of root."""
 
 from __future__ import annotations
 
@@ -87,8 +87,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 class Unprivileged:
     """A tool that reads one image.
 
-    Run by root, it is the user nobody: its faults must not be able to write the files of the
-    host, and set-user-id and device files cannot be made. It gets the image as an open file, so
+    Root runs it as the user nobody: its faults cannot write files of the host, and it cannot
+    create set-user-id or device files. It gets the image as an open file, so
     directories above the image may be private.
     """
 

@@ -104,7 +104,7 @@ class PreflightReport:
 
 
 class PreflightAnswer(NamedTuple):
-    """What is said of one question."""
+    """The answer to one question."""
 
     status: Status
     reason: str

@@ -110,7 +110,7 @@ def _nccl_verbs(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
 
 
 def _verbs_driver(plan: ImagePlan, library: ContainerFile, effect: str) -> PreflightAnswer | None:
-    """Check the rdma-core driver of the site's device; None if it has no fault."""
+    """Check the rdma-core driver of the site's device; None if it is correct."""
     drivers: dict[str, tuple[int, ContainerFile]] = {}
     for directory in plan.view.directories:
         for name in plan.view.names(directory / "libibverbs"):

@@ -72,7 +72,7 @@ class ImagePlan:
     site: Site
     stack: Stack
     environment: dict[str, str]
-    """The variables of the image, overridden by those of the site for the stack."""
+    """The variables of the image, overridden by the site's variables for the stack."""
     injected: tuple[Mount, ...]
     binds: tuple[Mount, ...]
     """Directories of the host other than libraries."""

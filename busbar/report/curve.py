@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Pictures of what was measured, its band and its limit: curves over sizes, bars of one size."""
+"""Pictures of readings with band and limit: curves over sizes, bars for one size."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ _MOST_NODES = 16
 
 @dataclass
 class Failure:
-    """One cause, or what has no known cause."""
+    """Failures with one cause, or without a known cause."""
 
     id: str
     summaries: list[str]
@@ -43,7 +43,7 @@ class Failure:
 
     @property
     def known(self) -> str:
-        """The cause, or that none is known; of what did not run the summary says why."""
+        """The cause, or that none is known; if it did not run, the reason."""
         if self.id or self.verdict is Verdict.NOT_RUN:
             return self.id or "did not start or end"
         return "no cause was found"

@@ -51,10 +51,10 @@ def headline(
     series: int = 0,
     records: Sequence[NodeRecord] = (),
 ) -> Headline:
-    """Return the sentence: of what failed, else of the sweep, else of records and history.
+    """Return the sentence about failures, else about the sweep, else about records and history.
 
-    ``failures`` has the worst first; ``series`` counts those of the history; ``records`` are those
-    of nodes that are not healthy.
+    ``failures`` has the worst first; ``series`` counts the series in the history; ``records`` are
+    the records of nodes that are not healthy.
     """
     changes = "; ".join(filter(None, (_of_records(records), of_news(news))))
     if failures:

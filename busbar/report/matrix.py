@@ -111,7 +111,7 @@ def matrix(title: str, results: Sequence[Result]) -> MatrixPicture | None:
 def _shares(
     readings: Mapping[tuple[int, int], Result],
 ) -> tuple[dict[tuple[int, int], float], str]:
-    """Return how good each pair is, 1 for what is expected or for the best, and what that means.
+    """Return the quality of each pair, 1 for the expected or best rate, and its meaning.
 
     Pairs with different links have different bands, so each is compared with its own.
     """

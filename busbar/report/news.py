@@ -40,7 +40,7 @@ class News:
     likely: tuple[str, ...]
     """What else differed, the most likely first, with the reason."""
     suspect: str
-    """The first of them alone."""
+    """Only the first one."""
     series: tuple[str, ...]
     more: int
     """Series that are not listed."""

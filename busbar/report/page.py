@@ -50,7 +50,7 @@ class Page:
     """The nodes that are not healthy."""
     checks: tuple[CheckSection, ...]
     others: tuple[Trend, ...]
-    """The history of what this run did not measure."""
+    """The history of series that this run did not measure."""
     differs: tuple[str, ...]
     """What it ran with that the run before did not."""
     notes: tuple[tuple[str, tuple[str, ...]], ...]
@@ -124,7 +124,7 @@ def page_of(
 
 
 def counts(outcomes: Iterable[Outcome]) -> tuple[tuple[Verdict, int], ...]:
-    """Return how many checks have each verdict, the worst first, those without a band last."""
+    """Return the number of checks per verdict, the worst first, ``unjudged`` last."""
     found = Counter(outcome.verdict for outcome in outcomes)
     last = Verdict.UNJUDGED
     return tuple(sorted(found.items(), key=lambda each: (each[0] is last, -each[0].severity)))

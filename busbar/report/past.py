@@ -27,7 +27,7 @@ class Past:
 
 
 def past(site: str, since: float | None) -> Past:
-    """Return the history of a site, of which events and nights before ``since`` are not shown."""
+    """Return the history of a site without events and nights before ``since``."""
     where = history_directory()
     if not any((where / name).exists() for name in (store.FILE, reframe.FILE)):
         return Past()  # reading would make an empty store

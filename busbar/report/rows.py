@@ -90,7 +90,7 @@ def common_part(row: Result, results: Iterable[Result]) -> str:
 
 
 def collective_of(row: Result) -> str:
-    """Return the collective that a reading is of, and of how many GPUs; else empty."""
+    """Return the collective of a reading and its number of GPUs; else empty."""
     series = row.series
     if not series or series.kind != "busbw" or not series.ranks:
         return ""

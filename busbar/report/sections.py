@@ -87,7 +87,7 @@ class Frame:
         return self.site is not None and self.site.scheduler != "local"
 
     def trends_of(self, check: str, rows: Iterable[Result]) -> tuple[Trend, ...]:
-        """Return the history of what a check measured; the history has no parameters of checks."""
+        """Return the history of a check's series; the history ignores parameters of checks."""
         base = check.partition(" ")[0]
         if base == check:
             return tuple(self.trends.get(check, ()))

@@ -63,7 +63,7 @@ def _counts(outcomes: Sequence[Outcome], seconds: float) -> str:
 def print_verdicts(
     outcomes: Sequence[Outcome], out: Terminal, *, verbose: bool = False, told: str = ""
 ) -> None:
-    """Print one row per check, then what is wrong with its causes, then the notes.
+    """Print one row per check, then failures with their causes, then the notes.
 
     ``verbose`` prints one row per size and buffers (of the worst pair), and all reasons. The
     remedy that was ``told`` is not repeated.

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # numpy takes a while to load, and a run without history does
 _NIGHT = 86400.0
 _MOST_ROWS = 400
 _DETAIL, _BEFORE = 90, 30
-"""Nights of a picture, and how many of them come before the change that it shows."""
+"""Nights of a picture, and the number of them before the change that it shows."""
 _STRIP_TOP, _STRIP_BOTTOM, _STRIP_PARTS = 222, 252, 140
 _MOST_TICKS = 4
 _MOST_SIGNS = 12

@@ -18,7 +18,7 @@ _KNOWN = {"scheduler": (*_USABLE, "flux"), "launcher": ("local", "mpirun", "srun
 """Accepted without loading the backends of ReFrame, which takes longer than reading a site:
 `explain` reads every site that ships."""
 _INTERNAL = ("allocation", "srun-step")
-"""Those of `busbar.slurm.backends`, which no site names."""
+"""Backends of `busbar.slurm.backends`, which sites cannot name."""
 
 
 @lru_cache(maxsize=2)

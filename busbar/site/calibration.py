@@ -23,9 +23,9 @@ CALIBRATION_FILE = "calibration.yaml"
 
 @dataclass(frozen=True, kw_only=True)
 class SeriesKey:
-    """What a reading is of: readings of one series compare with each other, and with its band.
+    """The series of a reading: its readings are compared with each other and with its band.
 
-    What is not known of a run is empty, 0 or None; a calibration has no such series.
+    Unknown facts of a run are empty, 0 or None; a calibration contains no such series.
     """
 
     check: str

@@ -65,7 +65,7 @@ class Transfer(Band):
     """Time of the shortest copy within a GPU on the machine of the readings. If it is longer in a
     run, the latency may be longer by the same factor."""
     fitted: tuple[str, ...]
-    """Those of latency_us, share and hop_share that were fitted to the readings of ``source``."""
+    """Which of latency_us, share and hop_share were fitted to the readings of ``source``."""
 
 
 class Engine(Record):

@@ -55,8 +55,8 @@ class PackageLinks(Record):
 class Links(Record):
     """Links between the GPUs of a node: one of ``switched``, ``all_pairs`` and ``pairs``.
 
-    GPUs on PCI Express only have ``through_host`` instead, GPUs of which some pairs have a bridge
-    both ``through_host`` and ``pairs``. With ``package`` the links connect packages instead of
+    GPUs with only PCI Express have ``through_host`` instead; if some pairs have a bridge, both
+    ``through_host`` and ``pairs``. With ``package`` the links connect packages instead of
     devices: package ``p`` contains the devices ``p * devices`` to ``(p + 1) * devices - 1``.
     """
 
@@ -109,7 +109,7 @@ class Links(Record):
 
 
 class PcieSwitch(Record):
-    """A switch of PCI Express, and what is below it."""
+    """A PCI Express switch and the devices below it."""
 
     gpus: tuple[Index, ...] = ()
     """GPUs below it."""

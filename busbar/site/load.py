@@ -214,7 +214,7 @@ def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _composed(
     document: Document, visited: tuple[Path, ...]
 ) -> tuple[dict[str, Any], list[Document]]:
-    """Merge the keys of a site over those of its ``nodes_like`` and of its family."""
+    """Merge the keys of a site over the keys of its ``nodes_like`` and its family."""
     data: dict[str, Any] = document.data
     documents = [document]
     directory = document.path.resolve().parent
@@ -331,7 +331,7 @@ def family_names(directory: Path | None = None) -> list[str]:
 
 
 def local_facts() -> dict[str, Any]:
-    """Return what is true of the machine this runs on: its host name and the usable CPUs."""
+    """Return facts about this machine: its host name and the usable CPUs."""
     cpus = os.sched_getaffinity(0)
     node = {"cores": len(cpus)}
     cores = {topology(cpu, "thread_siblings_list") for cpu in cpus}

@@ -237,7 +237,7 @@ class Partition(Record):
     access: tuple[str, ...] = ()
     """Scheduler options that give access to it; for Slurm by default ``--partition=NAME``."""
     exclusive: bool = True
-    """Whether Slurm gives a job its nodes alone: others on the node would be measured, too."""
+    """Whether Slurm gives a job whole nodes: other jobs on a node would be measured, too."""
     max_jobs: Count = 1
     """Jobs that ReFrame submits at once; if it is not set, all jobs of ``--nodelist`` at once."""
     nodes: Count = 1
@@ -363,7 +363,7 @@ class Site(Record):
     fabric: Fabric | None = None
     """The network between nodes; omit it for a single node."""
     deliveries: Annotated[tuple[Delivery, ...], Field(min_length=1)]
-    """The stacks that jobs can use: each on the partitions whose GPUs it fits. Those of stack
+    """The stacks that jobs can use, each on the partitions whose GPUs it fits. Deliveries of stack
     ``host`` are for partitions without another one."""
     containers: ContainerRuntime | None = None
     """Containers; omit it if the system has none."""

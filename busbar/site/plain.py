@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Say in plain words what is wrong with a value of a file, and what to do."""
+"""Explain errors in values of files in plain words, with the next step."""
 
 from __future__ import annotations
 

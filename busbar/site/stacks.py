@@ -174,8 +174,8 @@ def environment_directory(
     """Return the directory of an environment; None if there is none for the delivery and lane.
 
     It is in the directory of the site or beside it, or ships with Busbar. Without ``system`` it is
-    the one for the system of this machine, else for that of the site, else for Debian 12. An image
-    always has the one of its base image.
+    the one for this system, else for the site's system, else for Debian 12. An image always uses
+    the one of its base image.
     """
     candidates = [systems.of_machine(), site.os or systems.BASE, systems.BASE]
     if system:
@@ -198,9 +198,9 @@ def environment_directory(
 def delivery_with_environment(
     site: Site, kind: DeliveryKind = "spack", lane: str | None = None
 ) -> Delivery:
-    """Return the delivery that names the environment of a site: the first, or that of a lane.
+    """Return the delivery that names the environment of a site: the first one, or of a lane.
 
-    An image is built from the environment that its own delivery names, else from that of the
+    An image is built from the environment that its own delivery names, else from the one of the
     delivery ``spack``. Raises ``BusbarError`` if the site has none.
     """
     for own in dict.fromkeys((kind, "spack")):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What Busbar asks a scheduler beyond what ReFrame does, and Slurm's answers.
+"""Queries to a scheduler in addition to ReFrame's, and Slurm's answers.
 
-Jobs are submitted by ReFrame, which knows more schedulers. On those of which Busbar knows no more,
-the scheduler chooses the nodes, and the end of a job is what ReFrame says of it.
+ReFrame submits jobs, and supports more schedulers. With the ones that Busbar cannot query, the
+scheduler chooses the nodes, and ReFrame reports the end of a job.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Hardware:
 
 
 def parse_hardware(text: str) -> tuple[Hardware, ...]:
-    """Parse all nodes; raise ``ValueError`` if there are none, or one has no CPU count."""
+    """Parse all nodes; raise ``ValueError`` if there are none, or a CPU count is missing."""
     nodes: list[Hardware] = []
     for part in re.split(r"(?=\bNodeName=)", text)[1:]:
         name, cpus = value_of(part, "NodeName"), value_of(part, "CPUTot")

@@ -141,7 +141,7 @@ def _named(wish: Wish, known: Sequence[str], whose: str, hint: str) -> list[str]
 
 
 def partition_of(site: Site, queue: str, name: str) -> Partition:
-    """Return the named partition; without a name, the only one or the one of the current job.
+    """Return the named partition; without a name, the only one or the current job's.
 
     ``queue`` is Slurm's partition of that job, empty outside.
     """

@@ -35,7 +35,7 @@ class SwitchTopology:
     leaf_of: Mapping[str, str] = field(default_factory=dict)
     """Name of the leaf switch or block by node; a node that is not in it is on no known leaf."""
     kind_of: Mapping[str, str] = field(default_factory=dict)
-    """Kind of hardware by node, such as an older generation, as far as it is known."""
+    """Kind of hardware by node, such as an older generation, if known."""
 
 
 def leaf_switches_in(text: str) -> str:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Measure the rounds of a plan: what hangs or dies costs its own pairs, and no others.
+"""Measure the rounds of a plan; a rank that hangs or dies affects only its own pairs.
 
-A rank that does not answer in the time of a pass is silent. Its step is replaced at the end of the
-round: Slurm is asked which of the silent nodes still start a process, and the new step has all
-nodes but those that do not, or that were silent twice.
+A rank that does not answer within the time of a pass is silent. Its step is replaced at the end
+of the round. The new step omits silent nodes on which Slurm can start no process, and nodes that
+were silent twice.
 """
 
 from __future__ import annotations
@@ -283,8 +283,8 @@ class Rounds:
     ) -> tuple[set[str], set[str] | None] | None:
         """Wait for the ranks of a step, whose messages begin at byte ``logged`` of the log.
 
-        Return None if all take orders. Else return the nodes that did not start, and those of
-        them that start another process, if they were asked.
+        Return None if all take orders. Otherwise return the nodes that did not start and, if they
+        were asked, the ones among them that start another process.
         """
         nodes = step.requested
         deadline = min(began + self._limits.launch, self._limits.end)

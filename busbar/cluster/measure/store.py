@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The results of a sweep on disk: what is in the file survives whatever ends the sweep."""
+"""The results of a sweep on disk; written rows survive however the sweep ends."""
 
 from __future__ import annotations
 

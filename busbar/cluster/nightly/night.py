@@ -33,7 +33,7 @@ _HINT = "not the state of a night: start a new one without --resume"
 
 @dataclass(frozen=True)
 class NightFinding:
-    """What a stage says of a node, or of whatever it names."""
+    """The result of a stage for a node or another part that it names."""
 
     where: str
     """A node, several with commas, or what a sweep accuses."""

@@ -69,7 +69,7 @@ class Runner:
         return stage
 
     def _records(self, state: NightlyDocument) -> NightlyDocument:
-        """Combine what all stages say of each node; a night that cannot keeps its verdict."""
+        """Combine the results of all stages per node; on an error the night keeps its verdict."""
         job = self.job
         try:
             seen = list(looks(job, state.site, self.tell))

@@ -237,7 +237,7 @@ def _sentence(text: str, findings: Sequence[NightFinding]) -> str:
 
 
 def looks(job: NightJob, name: str, tell: Callable[[str], None]) -> Iterator[NodeLook]:
-    """Yield what the stages of a night, and the history of its site, say of single nodes."""
+    """Yield the results for single nodes from a night's stages and its site's history."""
     night = job.night
     checked = (night.path(each) / RESULTS_FILE for each in ("check", "sample"))
     files = (*night.path("gate").glob("*.json"), night.path(SWEEP_VERDICT), *checked)

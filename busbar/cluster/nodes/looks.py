@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What gate, sweep, checks and history say of single nodes."""
+"""Results of gate, sweep, checks and history for single nodes."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a sweep accuses, and of what."""
+"""Accusations: the part that a sweep found faulty, and the fault."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def accused_twice(accused: Sequence[Accusation]) -> Contradictions:
 
 
 def accused_text(accused: Sequence[Accusation]) -> str:
-    """Return for the first sentence what is slow, or has another fault, and by how much."""
+    """Return the faulty part, the fault and its size, for the first sentence."""
     parts = []
     for (fault, kind), those in grouped(((one.fault, one.kind), one) for one in accused).items():
         what = f"{'NIC' if kind == 'nic' else kind}{'s' * (len(those) > 1)}"

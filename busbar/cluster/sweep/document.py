@@ -21,7 +21,7 @@ _ALSO = {
     *((verdict, Verdict.PASS) for verdict in (Verdict.UNJUDGED, Verdict.UNKNOWN)),
     *((verdict, Verdict.UNKNOWN) for verdict in _NOTHING),
 }
-"""Verdicts that differ from what the lists alone mean."""
+"""Verdicts that do not follow from the lists."""
 
 
 @dataclass(frozen=True)

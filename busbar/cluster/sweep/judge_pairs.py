@@ -58,7 +58,7 @@ class JudgedPairs:
     nodes: dict[int, str] = field(default_factory=dict)
     """The evidence against each slow node."""
     common: set[int] = field(default_factory=set)
-    """Those of them that measured with slow nodes only."""
+    """Slow nodes that were measured only with slow nodes."""
     uplinks: dict[tuple[int, ...], str] = field(default_factory=dict)
     """The evidence against the uplinks of a leaf, or of two that have one path."""
     links: dict[Link, str] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class _Pass:
     """The same readings, relative to what is expected."""
     crossing: Bools
     crowded: Bools
-    """Those of them that filled the uplinks."""
+    """The ones that filled the uplinks."""
     shows: Bools
     """The readings that a slow end makes slow."""
     own: Bools

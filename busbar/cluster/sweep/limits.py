@@ -14,9 +14,9 @@ from busbar.site import Site
 def of_limit(
     limit: float, tolerance: float, nics: Iterable[str | None]
 ) -> dict[str | None, Least]:
-    """Return what pairs must reach if ``limit`` is what their links carry.
+    """Return the rates that pairs must reach, given the ``limit`` of their links.
 
-    The limit is that of all NICs at once if they were measured so, and each NIC has its part.
+    If all NICs were measured at once, the limit is for all of them and is divided by their number.
     """
     names = set(nics)
     whole = max(1, len(names) - 1) if None in names else 1

@@ -103,7 +103,7 @@ class Culprit:
     score: float
     """Of the pairs with healthy partners, relative to the expected rate."""
     pairs: int
-    """How many readings prove it."""
+    """Number of readings that prove it."""
     chance: float
     """Of the same readings if it were well, over all tests; NaN if all ends are alike."""
 
@@ -282,9 +282,9 @@ def _t_tail(distance: float, degrees: int) -> float:
 
 
 def chance_of(readings: Floats, null: Floats) -> float:
-    """Return the chance that an end that is well has readings as slow as these, or slower.
+    """Return the probability that a healthy end has readings as slow as these, or slower.
 
-    It is that of all readings or that of all but the best quarter; the smaller one counts twice.
+    It is computed for all readings and for all but the best quarter; twice the smaller one counts.
     """
     ordered = np.sort(readings)
     count = len(ordered)
@@ -297,7 +297,7 @@ def chance_of(readings: Floats, null: Floats) -> float:
 
 
 def deviations(tests: int) -> float:
-    """Return how many standard deviations ``ALPHA`` allows in one of this many tests."""
+    """Return the number of standard deviations that ``ALPHA`` allows in one of these tests."""
     return NormalDist().inv_cdf(1 - ALPHA / tests)
 
 

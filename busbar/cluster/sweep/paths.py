@@ -55,7 +55,7 @@ _MOST_ODD = 0.05  # paths: the same of the fleet; of more, generations are mixed
 
 @dataclass(frozen=True)
 class Paths:
-    """What the model says of each reading."""
+    """The value that the model predicts for each reading."""
 
     rates: Floats
     """What it should be, as a logarithm."""
@@ -148,8 +148,8 @@ def _load(pairs: Pairs, crossing: Bools, leaf: Ints) -> Floats:
 def _of_kinds(pairs: Pairs, kind: Ints, cut: float) -> Ints | None:
     """Return the generation of each end by its kind of hardware, the slowest first.
 
-    None if all kinds are as fast, or too many nodes are slower than their kind. Pairs of one kind
-    inside leaves show it. What is of no known kind counts as of the slowest.
+    None if all kinds are equally fast, or too many nodes are slower than their kind. Pairs of one
+    kind inside leaves decide. Nodes of an unknown kind count as the slowest.
     """
     same = (kind[pairs.a] >= 0) & (kind[pairs.a] == kind[pairs.b])
     score, _ = scores(pairs.where(same).once())

@@ -70,7 +70,7 @@ def circle(members: Sequence[int], turn: int) -> tuple[Pairs, list[int]]:
 
 
 def turns(size: int) -> int:
-    """Return after how many turns all pairs have met."""
+    """Return the number of turns after which all pairs have met."""
     return size - 1 + size % 2
 
 

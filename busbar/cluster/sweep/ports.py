@@ -28,8 +28,8 @@ def port_faults(
 ) -> list[Accusation]:
     """Return the accused ports by node, place of the counter and growth.
 
-    ``nics`` are the interfaces that matter: others, as those of management, are left out. Ports of
-    RDMA and of Slingshot all do; the interface of ``cxi0`` is ``hsn0``.
+    ``nics`` are the interfaces to consider; others, such as management interfaces, are left out.
+    RDMA and Slingshot ports always count; the interface of ``cxi0`` is ``hsn0``.
     """
     names = {*nics, *(f"hsn{nic.removeprefix('cxi')}" for nic in nics if nic.startswith("cxi"))}
     counts: dict[PortCounter, dict[tuple[str, str], int]] = {}

@@ -132,7 +132,7 @@ def read_plan(path: Path) -> list[PlannedPair]:
 
 
 def read_results(path: Path) -> Results:
-    """Read results, also those of a run that was killed and resumed.
+    """Read results, including results of a run that was killed and resumed.
 
     A line that ends in the middle of a row is left out and counted. If a resumed run appended a
     row to it, that row counts. Raise ``BusbarError`` with file and line for anything else that is
@@ -197,7 +197,7 @@ def _bounded(stream: BinaryIO, path: Path) -> Iterator[tuple[int, bytes]]:
 def _after_a_cut(line: bytes) -> bytes | None:
     """Return what follows a row that was cut off, or nothing; None if no row was cut off.
 
-    A row has no objects inside, so that a second brace begins another row.
+    Rows contain no objects, so a second brace begins another row.
     """
     if not line.startswith(b"{"):
         return None

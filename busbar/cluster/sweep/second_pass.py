@@ -79,7 +79,7 @@ def _next(nodes: deque[int], known: set[int], taken: set[int], count: int) -> li
 
 
 class Partners:
-    """Good nodes that others are measured with, in turn, those of a leaf first."""
+    """Good nodes to measure others with, in turn, nodes of the same leaf first."""
 
     def __init__(self, good: Sequence[str], leaf_of: Mapping[str, str]) -> None:
         self._leaf_of = leaf_of
@@ -99,8 +99,8 @@ class Partners:
     def in_turn(self, link: SuspectPair, count: int) -> Iterator[SuspectPair]:
         """Yield a link repeatedly, alternating with each end and a neighbour of the other end.
 
-        They take the same way, so that what disturbs one end or the way for some time, or collides
-        on it, slows them as well.
+        All take the same path, so a temporary disturbance of an end or of the path, or a
+        collision, slows them too.
         """
         for _ in range(count):
             yield link

@@ -62,9 +62,9 @@ def stacks(program: str, pids: list[int]) -> dict[int, str]:
 
 
 def kernel_errors() -> list[tuple[str, str, int, float, str]]:
-    """Return kind, PCI address, code, age in s and text of what GPU drivers wrote to the log.
+    """Return kind, PCI address, code, age in s and text of log entries of GPU drivers.
 
-    Only what the kernel itself must have written: a program can write to other logs.
+    Only entries that the kernel itself wrote count: a program can write to other logs.
     """
     log, now = kernel_log.read(Path("/")), time.monotonic()
     errors = log.errors[-_MOST_ERRORS:] if log.certain else ()
@@ -72,7 +72,7 @@ def kernel_errors() -> list[tuple[str, str, int, float, str]]:
 
 
 class Look:
-    """What is read at the beginning, during and at the end."""
+    """Readings at the beginning, during and at the end."""
 
     def __init__(self, known: dict[int, Any], asked: dict[str, Any], first: tuple[float, Any]):
         """``first``: when all processes were listed, and these."""
@@ -102,7 +102,7 @@ class Look:
             self.probes["flight recorder"] = probe(*self.recorders)
 
     def read(self) -> tuple[float, dict[int, Any], dict[str, Any]]:
-        """Return what is compared between beginning and end: time, counters, ports."""
+        """Return the values to compare between beginning and end: time, counters, ports."""
         ports: dict[str, Any] = {s: network.interfaces(p) for s, p in self.firsts.items()}
         counted, self.limits = network.ports()
         threads = _MOST_THREADS // max(len(self.known), 1)

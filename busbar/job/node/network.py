@@ -103,7 +103,7 @@ def ports(root: Path = Path("/")) -> tuple[dict[str, dict[str, int]], dict[str, 
 
 
 def ras(place: str) -> str:
-    """Return what NCCL says of its communicators; empty if it does not answer on this host."""
+    """Return NCCL's status of its communicators; empty if it does not answer on this host."""
     host, _, port = (place or "localhost:28028").rpartition(":")
     answer = b""
     if host not in ("localhost", "127.0.0.1", "[::1]"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Which processes a job has on this node, what the kernel says of each, and PyTorch's recorder."""
+"""The processes of a job on this node, their state in the kernel, and PyTorch's recorder."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ def space(place: str) -> tuple[int, int, int, int]:
 
 
 def pages(pid: int) -> dict[str, dict[str, int]]:
-    """Return how many KiB of a process are on each NUMA node."""
+    """Return the KiB of a process on each NUMA node."""
     nodes: dict[str, int] = {}
     with open(f"/proc/{pid}/numa_maps", encoding="utf-8", errors="replace") as file:
         for line in file:

@@ -12,7 +12,7 @@ BEST_WINDOWS = "--statistic=best --window=4 --seconds=0.1"
 between two interruptions."""
 BEST_MESSAGES = "--statistic=best --window=1 --seconds=0.5"
 BESIDE_COPIES = "--copy"
-"""Plain copies are measured as well, and readings of host memory compared with them."""
+"""Also measure plain copies, and compare readings of host memory with them."""
 
 
 def command(program: str, options: dict[str, str], *more: str) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What NCCL says of a running job: ``ncclras -f json``. `busbar job` reads its Inspector."""
+"""NCCL's status of a running job: ``ncclras -f json``. `busbar job` reads its Inspector."""
 
 from __future__ import annotations
 

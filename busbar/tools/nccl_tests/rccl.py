@@ -12,10 +12,10 @@ from busbar.verdict import Verdict
 
 
 def not_in_use(facts: JobOutput, mode: Mapping[str, str], ranks: int) -> Iterator[Problem]:
-    """What the log should say of the mode and does not.
+    """Yield what the log should state about the mode but does not.
 
-    RCCL repeats every variable that is set, whether it obeys it or not; so what it then did counts
-    too. Its word that it did otherwise makes a run degraded; without its word the run has failed.
+    RCCL repeats every variable that is set, even if it ignores it, so its later behaviour counts
+    too. If the log states other behaviour, the run is degraded; without a statement it has failed.
     """
     for name, value in mode.items():
         if name.startswith(("RCCL_", "NCCL_")) and value not in facts.environment.get(name, {}):

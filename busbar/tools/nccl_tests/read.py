@@ -124,7 +124,7 @@ class NcclReader(TableReader):
         self._header = True
 
     def _alone(self) -> bool:
-        """Whether the last table is of a process that ran alone, one of several of a launch."""
+        """Whether the last table is from a separate process, one of several of a launch."""
         facts = self.run
         requested = facts.commands[-1][0].ranks if facts.commands else None
         ranks = {device.rank for device in facts.devices.values()}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Limit and band of what OSU measures."""
+"""Limits and bands of OSU benchmarks."""
 
 from __future__ import annotations
 
