@@ -210,7 +210,7 @@ int main(int argc, char **argv) {
     try {
         const SweepOptions options = parse_sweep(argc, argv);
         // Before MPI starts, which may hang: a node whose ranks do not say this did not start them.
-        Line("start").add("program", "sweep").add("nonce", nonce()).add("node", node_name()).add("rail", local).add("step", number_of("SLURM_STEP_ID", 0)).print();
+        Line("start").add("program", "sweep").add("version", "1.0").add("nonce", nonce()).add("node", node_name()).add("rail", local).add("step", number_of("SLURM_STEP_ID", 0)).print();
         const auto at = static_cast<std::size_t>(local);
         if (at < options.nics.size() && !options.nics[at].empty()) setenv("UCX_NET_DEVICES", options.nics[at].c_str(), 1);
         std::unique_ptr<NearCpus> near;

@@ -40,6 +40,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar.boundary import read_text
+from busbar.engine.own_programs import latest_version
 from busbar.history.read import history, read_series
 from busbar.terminal import stdout
 from tests.cluster import test_nightly as night
@@ -65,7 +66,7 @@ deliveries:
 """
 SRUN = """\
 import json, os, re, sys, time
-if sys.argv[1:] == ["--mpi=list"]:
+if sys.argv[2:] == ["--mpi=list"]:
     sys.exit(print("pmix"))
 (first, last), = re.findall(r"--nodelist=n\\[(.)-(.)]", " ".join(sys.argv))
 nodes = [f"n{number}" for number in range(int(first), int(last) + 1)]
@@ -74,7 +75,8 @@ if "sh" in sys.argv:
 def say(event, **keys):
     print(json.dumps({"event": event, "rail": 0} | keys), flush=True)
 for rank, node in enumerate(nodes):
-    say("start", node=node, step=1, nonce=os.environ["BUSBAR_NONCE"])
+    say("start", node=node, step=1, nonce=os.environ["BUSBAR_NONCE"],
+        version=sys.argv[1])
     say("rank", rank=rank, node=node, device="")
 pairs = ends = []
 for line in sys.stdin:
@@ -93,7 +95,7 @@ for line in sys.stdin:
                 wrong=0, lost="")
 """
 SLURM = {
-    "srun": f"exec {sys.executable} -ISc '{SRUN}' \"$@\"",
+    "srun": f"exec {sys.executable} -ISc '{SRUN}' {latest_version('sweep')} \"$@\"",
     "sinfo": 'for n in 1 2 3 4 5 6; do echo "n$n|idle|none"; done',
     "scontrol": (
         'case "$*" in *job*) echo "JobId=7 JobName=x JobState=RUNNING ExitCode=0:0'

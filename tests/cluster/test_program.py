@@ -4,14 +4,18 @@
 from __future__ import annotations
 
 import shlex
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 from busbar import site as sites
 from busbar.cluster.measure.program import Program, Rail, message_bytes, rails_of
-from busbar.cluster.measure.step import PairRank, PairRate, PairStart, parse_event
+from busbar.cluster.measure.step import PairRank, PairRate, PairStart, PairStep, parse_event
 from busbar.delivery.choice import Choice
 from busbar.delivery.environments import environments
+from busbar.engine.own_programs import latest_version
 from tests.cases import cases
 
 SITE = sites.load("h20-roce")
@@ -60,9 +64,10 @@ def test_a_step_has_every_rank_and_survives_a_node() -> None:
 
 def test_events_are_parsed_and_everything_else_is_ignored() -> None:
     start = (
-        '{"event": "start", "program": "sweep", "nonce": "x", "node": "n1", "rail": 0, "step": 3}'
+        '{"event": "start", "program": "sweep", "version": "1.0", "nonce": "x", "node": "n1",'
+        ' "rail": 0, "step": 3}'
     )
-    assert parse_event(start) == PairStart("n1", 0, 3, "x")
+    assert parse_event(start) == PairStart("n1", 0, 3, "x", "1.0")
     rank = '{"event": "rank", "rank": 1, "node": "n1", "rail": 1, "device": "", "nic": ""}'
     assert parse_event(rank) == PairRank(1, "n1", 1, "")
     pair = (
@@ -76,3 +81,17 @@ def test_events_are_parsed_and_everything_else_is_ignored() -> None:
         pair.replace('"rank": 1', '"rank": "x"'),
     ]
     assert [parse_event(line) for line in forged] == [None] * len(forged)
+
+
+@cases(("version", "starts"), [(latest_version("sweep"), True), ("0.9", False)])
+def test_only_the_program_of_the_source_is_believed(
+    version: str, starts: bool, tmp_path: Path
+) -> None:
+    start = '{"event": "start", "node": "a", "rail": 0, "step": 3, "version": "%s", "nonce": "%s"}'
+    rank = '{"event": "rank", "rank": 0, "node": "a", "rail": 0, "device": ""}'
+    script = f"printf '{start}\\n{rank}\\n' {version} $BUSBAR_NONCE"
+    program = SimpleNamespace(rails=(Rail("all"),), script=lambda *_: script)
+    step = PairStep(cast(Program, program), ["a"], tmp_path / "log", few_cpus=False, patience=9)
+    assert step.wait_for_ranks(time.monotonic() + 9) is starts
+    assert ([*step.nodes], len(step.errors)) == (["a"] * starts, 1 - starts)
+    step.close()

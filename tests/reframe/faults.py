@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +21,6 @@ from busbar.engine.run import Run
 from busbar.explain.core import explain_output
 from busbar.explain.model import Explanation
 from busbar.tools.ucx_perftest.parse import final_row
-from tests.replay.today import today
 
 DATA = Path(__file__).parents[1] / "data"
 SITE = sites.load("h200x4")
@@ -38,9 +38,24 @@ H200 = Run(
 )
 
 
+H100 = Run(
+    site=(PAIR := sites.load(DATA / "sites/h100x2")),
+    partition="node",
+    lane="ucx-1.14",
+    environment=sites.environment(PAIR, lane="ucx-1.14"),
+)
+"""The machine of ``h100x2-checks``, whose records are of the programs of today."""
+
+
+def read(name: str) -> list[str]:
+    """The lines of a record."""
+    data = (DATA / name).read_bytes()
+    return (gzip.decompress(data) if name.endswith(".gz") else data).decode().splitlines()
+
+
 def first(name: str) -> str:
     """The first launch of a record."""
-    return "\n".join(split((DATA / name).read_text().splitlines())[0])
+    return "\n".join(split(read(name))[0])
 
 
 def placed(name: str, ranks: int, *hosts: str) -> str:
@@ -56,11 +71,13 @@ def placed(name: str, ranks: int, *hosts: str) -> str:
 
 
 NONCE = "6a09e667f3bcc908"
+"""Instead of the one that each recorded job had."""
 
 
-def of_job(text: str) -> str:
-    """A record of one of our programs as a job of today with this nonce would have printed it."""
-    return "\n".join(today(text.split("\n"), NONCE))
+def of_job(name: str) -> str:
+    """The record of a check of one of our programs; of NCCL's log, only the ways of the data."""
+    lines = [line for line in read(name) if "NCCL INFO" not in line or " via P2P" in line]
+    return re.sub(r'(?<="nonce": ")[0-9a-f]+', NONCE, "\n".join(lines))
 
 
 def scaled(pattern: str, by: float) -> Break:
@@ -105,7 +122,7 @@ def rows_scaled(by: float, *sizes: int) -> Break:
 
 def events_scaled(by: float, size: str = r"\d+") -> Break:
     """The rates of our own programs at these sizes times ``by``."""
-    row = rf'"bytes": {size}, "gb_per_s": '
+    row = rf'"bytes": {size}, (?:"cpu_wait_share": [^,]+, )?"gb_per_s": '
     faster = scaled(rf'{row}([\d.]+)(?:, "algbw_gb_per_s": ([\d.]+))?', by)
     slower = scaled(rf'{row}.*"(?:us|seconds)": ([\d.]+)', 1 / by)
     return lambda text: slower(faster(text))

@@ -24,6 +24,7 @@ from .faults import (
     CRAY,
     DATA,
     GIB,
+    H100,
     H200,
     MI300X,
     NONCE,
@@ -111,9 +112,10 @@ XCCL = Kind(
     },
 )
 FOREIGN = {"nonce": replaced(NONCE, "another")}
+OTHER_HOST = replaced('"rank": 1, "host": "vm"', '"rank": 1, "host": "other"')
 TORCH = Kind(
     BenchLaunch(
-        *("torch_collectives", ("python3",), 4, (SIZE, 1 << 28, GIB), (0, 1, 2, 3)),
+        *("torch_collectives", ("python3",), 2, (SIZE, 1 << 28, GIB), (0, 1)),
         operations=tuple((name, None, None) for name in COLLECTIVES),
         transports=("P2P", "NVLS"),
         log="nccl",
@@ -121,11 +123,11 @@ TORCH = Kind(
         end=True,
         nonce=NONCE,
     ),
-    of_job(first("h200x4-prefix/torch_collectives_torch-2.11.0.log")) + NCCL_LOG,
-    replace(H200, harness="pytorch"),
+    of_job("h100x2-checks/framework_healthy.log.gz"),
+    replace(H100, harness="pytorch"),
     {
         **FOREIGN,
-        "ranks": replaced('"ranks": 4, "node_rank"', '"ranks": 1, "node_rank"'),
+        "ranks": OTHER_HOST,
         "placement": replaced("0000:00:07.0", "0000:00:06.0"),
         **BY_SHM,
         "data": replaced('"wrong": 0}', '"wrong": 5}'),
@@ -238,25 +240,22 @@ GPU_AWARE = Kind(
     BenchLaunch(
         "gpu_aware",
         ("gpu_aware", "--buffers=DD", "--sizes=4M,16M,256M", "--latency-sizes=8", "--check=64K"),
-        *(4, ()),
+        *(2, ()),
         transports=("cuda_ipc",),
         mixed=True,
         end=True,
         nonce=NONCE,
     ),
-    of_job((DATA / "h200x4/gpu_aware_healthy.log").read_text()),
-    H200,
+    of_job("h100x2-checks/link_matrix_tested_healthy.log"),
+    H100,
     {
         **FOREIGN,
-        "ranks": replaced('"rank": 3, "host": "vm"', '"rank": 3, "host": "other"'),
+        "ranks": OTHER_HOST,
         "placement": replaced("0000:00:07.0", "0000:00:06.0"),
         "transport": replaced("cuda_ipc/cuda", "cuda_copy/cuda"),
-        "data": lambda text: text.replace(
-            '"from": 0, "to": 1, "bytes": 65536, "messages": 32, "wrong": 0',
-            '"from": 0, "to": 1, "bytes": 65536, "messages": 32, "wrong": 9',
-        ),
+        "data": replaced('"messages": 128, "wrong": 0', '"messages": 128, "wrong": 9'),
         "metrics": lambda text: re.sub(r'(?m)^.*"event": "end".*$', "", text),
-        "answer": replaced('D", "bytes": 8, "us": 7.71431', 'D", "bytes": 9, "us": 7.71431'),
+        "answer": replaced('"bytes": 8,', '"bytes": 9,'),
         "low": events_scaled(0.8, "16777216"),
         "impossible": events_scaled(1.4, "16777216"),
     },
@@ -365,8 +364,8 @@ KINDS: dict[str, Kind] = {
             end=True,
             nonce=NONCE,
         ),
-        of_job(first("h200x2/memory.log")),
-        H200,
+        of_job("h100x2-checks/memory_healthy.log"),
+        H100,
         {
             **FOREIGN,
             "data": replaced('"wrong": 0}', '"wrong": 5}'),

@@ -106,7 +106,9 @@ def replay(prefix: Path, toolkit: Path, index: dict[str, Any], tmp_path: Path) -
         site = known["site"]
         sites = tmp_path / "sites" / site
         sites.mkdir(parents=True)
-        facts = (ROOT / "site" / site / "site.yaml").read_text()
+        shipped = ROOT / "site" / site
+        origin = shipped if shipped.is_dir() else ROOT / "tests" / "data" / "sites" / site
+        facts = (origin / "site.yaml").read_text()
         for feature in known.get("features", ()):
             facts = facts.replace("features: [osu, xccl", f"features: [{feature}, osu, xccl")
         if known.get("bands") == "none":

@@ -24,7 +24,7 @@ def named(*patterns):
 
 ON_A_NODE = named(
     *("pt2pt%size_set=quick", "pt2pt_data", "pt2pt_pairs", "collective%size_set=quick"),
-    *("xccl%size_set=quick", "framework", "memory", "fabric_ucx_host", "fabric_ucx_gpu"),
+    *("xccl%size_set=quick", "fabric_ucx_host", "fabric_ucx_gpu"),
     *(f"collective_node%size_set=full%bench=osu_{name}" for name in ("allreduce", "allgather")),
 )
 
@@ -60,10 +60,9 @@ def test_healthy_h200(replay, tmp_path):
     assert status == 0
     assert names(document) == {
         *("pt2pt", "pt2pt_data", "pt2pt_pairs", "collective", "xccl"),
-        "collective_node",
-        *("framework", "memory", "fabric_ucx_host", "fabric_ucx_gpu"),
+        *("collective_node", "fabric_ucx_host", "fabric_ucx_gpu"),
     }
-    assert len(verdicts(document)) == 3 + 1 + 1 + 5 + 2 + 6 + 1 + 1 + 1 + 1
+    assert len(verdicts(document)) == 3 + 1 + 1 + 5 + 2 + 6 + 1 + 1
     assert document["causes"] == []
     judged = [row for row in document["results"] if row["typical"]]
     assert {row["metric"] for row in judged} == {"bandwidth", "busbw", "latency"}
@@ -74,7 +73,26 @@ def test_healthy_h200(replay, tmp_path):
     assert not [path for path in everything if SECRET.encode() in path.read_bytes()]
     assert SECRET not in json.dumps(document)
     said = [p for p in everything if p.name == "rfm_job.out" and b"TEST DOUBLE" in p.read_bytes()]
-    assert len(said) == 22
+    assert len(said) == 20
+
+
+OWN_PROGRAMS = named("gpu_aware", "link_matrix", "memory", "framework")
+
+
+def test_our_programs_on_healthy_h100(replay):
+    status, document = replay("h100x2-healthy", *OWN_PROGRAMS)
+    assert (wrong(document), status) == ([], 0)
+    assert names(document) == {*OWN_PROGRAMS[1::2]}
+    assert {*verdicts(document).values()} == {Verdict.PASS}
+
+
+def test_our_programs_on_slow_h100(replay):
+    status, document = replay("h100x2-slow", *OWN_PROGRAMS, "--max-retries=0")
+    assert status == 1
+    degraded = dict.fromkeys(("framework", "gpu_aware", "link_matrix"), Verdict.DEGRADED)
+    found = {check.split()[0]: verdict for check, verdict in verdicts(document).items()}
+    assert found == {**degraded, "memory": Verdict.FAILED}
+    assert causes(document) == {"ucx-no-gpu-transport", "nccl-p2p-off", "too-few-gpus"}
 
 
 def test_the_callers_order_of_gpus_does_not_reach_a_job(replay):
@@ -90,7 +108,7 @@ def test_no_check_passes_on_slow_or_dead_runs(replay):
     status, document = replay("h200x4-slow", *ON_A_NODE, "-n", "pt2pt_host", "--max-retries=0")
     assert status == 1
     found = verdicts(document)
-    assert len(found) == 22 + 2
+    assert len(found) == 20 + 2
     host_memory = {verdict for check, verdict in found.items() if "pt2pt_host" in check}
     assert host_memory == {Verdict.DEGRADED, Verdict.FAILED}
     assert not [check for check, verdict in found.items() if verdict is Verdict.PASS]
@@ -108,16 +126,10 @@ def test_no_check_passes_on_slow_or_dead_runs(replay):
 
 def test_collectives_of_which_no_band_is_known(replay):
     """The model judges them."""
-    checks = (
-        "framework",
-        "xccl%size_set=quick%collective=all_gather",
-        "xccl%size_set=quick%collective=all_reduce",
-    )
-    status, document = replay("h200x4-without-bands", *named(*checks))
+    names = (f"xccl%size_set=quick%collective=all_{name}" for name in ("gather", "reduce"))
+    status, document = replay("h200x4-without-bands", *named(*names))
     assert status == 1
-    assert sorted(verdict.value for verdict in verdicts(document).values()) == [
-        *("degraded", "pass", "pass")
-    ]
+    assert sorted(verdict.value for verdict in verdicts(document).values()) == ["degraded", "pass"]
     assert {pair.split()[0] for _, pair, *_ in wrong(document)} == {"all_reduce"}
 
 

@@ -20,6 +20,7 @@ from pydantic import FiniteFloat, TypeAdapter, ValidationError
 
 from busbar.cluster.measure.program import Program
 from busbar.engine.launch import NONCE
+from busbar.engine.own_programs import latest_version
 from busbar.parse import numbers
 from busbar.slurm.steps import kill_step
 
@@ -32,6 +33,7 @@ class PairStart:
     rail: int
     step: int
     nonce: str
+    version: str = ""
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,7 @@ def parse_event(line: str) -> Event | None:
         return None
 
 
+_VERSION = latest_version("sweep")
 _LONGEST_LINE = 1 << 16
 _QUIT_S = 10
 _KILL_S = 5
@@ -217,6 +220,8 @@ class PairStep:
 
     def _remember(self, event: Event) -> None:
         match event:
+            case PairStart() if event.nonce == self._nonce and event.version != _VERSION:
+                self.errors.append(f"another version of sweep ran, not {_VERSION}")
             case PairStart() if event.nonce == self._nonce:
                 self.started.add(event.node)
                 self._number = event.step

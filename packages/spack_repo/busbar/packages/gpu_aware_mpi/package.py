@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="093f900395c60271609ab2bbea3a5dbf7de1688d3b2dca8ffe8ff2ec12ccd4ec",
+        sha256="3a39dcd0e3f3a13b2ce46f0b59a789b773a66a998b8881266b2e18ad22a13937",
         expand=False,
     )
 
