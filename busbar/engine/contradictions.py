@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from itertools import chain
 
 from busbar.expect import COLLECTIVES
 from busbar.expect.bounds import factor
@@ -15,7 +14,7 @@ from busbar.units import format_bytes
 _SLACK = 1e-3
 """Share by which numbers may differ beyond the digits that are printed."""
 _JSON_DECIMALS = 3
-_FIELDS, _LEAST = beside(__file__).values()
+_LEAST = beside(__file__)
 
 
 def half_unit(decimals: int) -> float:
@@ -55,9 +54,6 @@ def of_event(reading: events.ReadingEvent, start: events.Start | None) -> str:
     metric, size = reading.metric, format_bytes(reading.nbytes)
     if reading.verified == 0:
         return f"no message of the {metric} at {size} was compared"
-    others = {*chain(*_FIELDS.values())}.difference(_FIELDS[metric])
-    if strange := [name for name in sorted(others) if getattr(reading, name) is not None]:
-        return f"a {metric} has no {strange[0]}"
     if start and start.counts and (few := _too_few(reading)):
         return f"the {metric} at {size} {few}"
     return _of_collective(reading, start.ranks if start else None) if metric == "busbw" else ""

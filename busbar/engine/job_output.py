@@ -127,8 +127,6 @@ class JobOutput:
     table_seen: bool = False
     """Whether the header of a table or a banner was printed."""
     readings: list[Reading] = field(default_factory=list)
-    row_parts: set[int] = field(default_factory=set)
-    """Numbers of the lines that hold the beginning of a row."""
     pending: Evidence | None = None
     """A result row that was cut and never completed."""
     max_bytes: int | None = None

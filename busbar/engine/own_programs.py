@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -87,8 +86,9 @@ def _too_long(output: JobOutput) -> Iterator[str]:
     few = [each for each, _ in output.events_of(Check) if (each.messages or _FEW) < _FEW]
     waited_s = [idle.seconds for idle, _ in output.events_of(Idle)]
     least_s = max(*waited_s, collectives_s, _SHORTEST * pairs_s, _PATIENCE_S * len(few))
-    for end in [end for end, _ in output.events_of(End) if (end.seconds or math.inf) < least_s]:
-        yield f"the readings took {least_s:.3g} s, but the program only {end.seconds:g} s"
+    for end, _ in output.events_of(End):
+        if end.seconds is not None and end.seconds < least_s:
+            yield f"the readings took {least_s:.3g} s, but the program only {end.seconds:g} s"
 
 
 def answer_operations(

@@ -155,8 +155,6 @@ class Tool:
     """The features that a delivery brings without listing them in ``site.yaml``."""
     reader: type[TableReader] | None
     """None for our own programs: their lines are events, which the engine reads."""
-    row: str = ""
-    """How the rows of its tables begin, as an expression; empty if they are not read by lines."""
     document: Callable[[str, str], JobOutput | None] | None = None
     """Reads a JSON document: the name of the file and its text."""
     bands: Callable[[Run, Reading], Sequence[Expectation]]

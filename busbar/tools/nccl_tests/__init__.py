@@ -49,7 +49,6 @@ TOOL = Tool(
         places=("libexec/nccl-tests", "libexec/rccl-tests"),
     ),
     reader=NcclReader,
-    row=r"\s*\d+\s+\d+\s+[a-z]",
     document=read_document,
     bands=collectives,
     answer=answer,

@@ -151,9 +151,7 @@ class NcclReader(TableReader):
         if pending and PATTERNS["numbers"].match(text):
             rows = tuple(r for start in pending.starts for r in parse.joined(start, text))
             # The line that ends the row is the one that holds its rates.
-            if any(self._whole_row(row, evidence) for row in rows):
-                self.run.row_parts.update(range(pending.first, number))
-            else:
+            if not any(self._whole_row(row, evidence) for row in rows):
                 self._pending[key] = _Pending(rows[:_MOST_STARTS], pending.first, number)
             return True
         if self._whole_row(text, evidence):

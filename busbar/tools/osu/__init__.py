@@ -32,7 +32,6 @@ TOOL = Tool(
         places=("libexec/osu-micro-benchmarks/mpi/**",),
     ),
     reader=OsuReader,
-    row=r"\s*\d+\s+-?[\d.]",
     bands=bands,
     answer=answer,
     checked=checked,
