@@ -40,7 +40,7 @@ def sealed_text(document: Mapping[str, Any]) -> str:
 
     For a large file, that one is checked in a tenth of the time.
     """
-    text = json.dumps(document, indent=1) + "\n"
+    text = json.dumps(document, indent=1).replace("\x7f", r"\u007f") + "\n"  # as it is printed
     return f"{text.removesuffix(_END)} {_checksum(text)}{_END}"
 
 
