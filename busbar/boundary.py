@@ -114,12 +114,13 @@ def refuse_foreign(directory: Path, where: str) -> None:
     """Raise ``BusbarError`` for a directory that belongs to another user or is world-writable.
 
     Its owner could redirect files written to it with a link. Missing directories and directories
-    of root are accepted. For root, parent directories are checked too: a user who can write to a
-    parent could replace the directory during a run.
+    of root are accepted. For root, parent directories and members of a group are checked too: a
+    user who can write to a parent could replace the directory during a run.
     """
     refuse_links(directory, where)
-    for path in (directory, *(directory.resolve().parents if _is_root() else ())):
-        if who := _writer(path, {0, os.geteuid()}):
+    is_root = _is_root()
+    for path in (directory, *(directory.resolve().parents if is_root else ())):
+        if who := _writer(path, {0, os.geteuid()}, alone=is_root):
             what = f"{who} {path}, and could redirect files that are written there"
             hint = "choose a directory that only you can write to"
             raise BusbarError(what, where=where, hint=hint)
@@ -221,6 +222,8 @@ def replace_file(path: Path, content: str | bytes, *, public: bool = False) -> N
     user's link in the path, for root also for their directory, and otherwise ``OSError``.
     """
     refuse_foreign_to_root(path.parent, str(path))
+    if path.exists() and not path.is_file():  # root would replace /dev/null by a file
+        raise OSError(0, "not a regular file")
     umask = os.umask(0o077)
     os.umask(umask)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -245,7 +245,7 @@ def with_broken_import(root: Path, tmp_path: Path) -> Path:
     3,
     ("options", "says"),
     [
-        (["--lane=ucx-9"], "unknown lane 'ucx-9'; known: ucx-1.14, ucx-current"),
+        (["--lane=ucx-9"], "unknown lane 'ucx-9'; did you mean 'ucx-1.14' or 'ucx-current'?"),
         (["--site=no-such-site"], "no site 'no-such-site'"),
         (["--output=/proc/nowhere"], "cannot be created"),
         (["--output=/proc/version"], "cannot be created: File exists"),

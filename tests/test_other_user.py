@@ -131,6 +131,18 @@ def test_root_writes_no_report_into_a_directory_of_another_user(
     assert not list(theirs.iterdir())
 
 
+def test_root_writes_into_no_directory_of_a_group(busbar: Command, tmp_path: Path) -> None:
+    """ReFrame followed the links that a member of the group had left for its log and stages."""
+    shared, secret = tmp_path / "shared", written(tmp_path / "secret", "x")
+    shared.mkdir()
+    os.chown(shared, 0, OTHER)
+    shared.chmod(0o2775)
+    (shared / "reframe.log").symlink_to(secret)
+    for line in ("check -n memory --site local --output", "sweep run --site local --output"):
+        busbar.refuses(f"--output: the group {OTHER} can write to {shared}", line, shared)
+    assert (secret.read_text(), len(list(shared.iterdir()))) == ("x", 1)
+
+
 def test_a_hard_link_to_the_lock_blocks_no_run(tmp_path: Path) -> None:
     """Anybody can make one if the kernel allows it (protected_hardlinks=0). It stays as it is."""
     victim = written(tmp_path / "victim", "precious")
@@ -151,6 +163,19 @@ def test_a_contract_runs_no_file_of_another_user(
     contract = written(tmp_path / "contract.yaml", lines)
     run = ("certify run --contract", contract, "--output", tmp_path / "out")
     busbar.refuses(f"nobody owns {theirs}, and mine.py is executed", *run)
+
+
+def test_a_record_gets_no_file_that_a_link_of_another_user_names(
+    busbar: Command, tmp_path: Path, theirs: Path
+) -> None:
+    """The record, which others read, would have a copy of it."""
+    secret, link = written(tmp_path / "secret", "x"), theirs / "sbom.json"
+    link.symlink_to(secret)
+    os.lchown(link, OTHER, OTHER)
+    contract = written(tmp_path / "c.yaml", "site: local\nclauses: [{require: gate}]\n")
+    line = f"certify run --contract {contract} --output {tmp_path}/record --attach"
+    busbar.refuses("is a link of nobody, who could redirect it", line, link)
+    assert {path.name for path in (tmp_path / "record").iterdir()} <= {".lock"}
 
 
 def test_no_other_user_opens_the_lock_of_the_history(tmp_path: Path) -> None:

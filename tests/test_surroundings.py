@@ -105,6 +105,18 @@ def test_a_file_is_written_whole_or_not(tmp_path: Path, small_files) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_only_a_file_is_replaced(tmp_path: Path) -> None:
+    """Root replaced `/dev/null` by a file."""
+    pipe, link = tmp_path / "pipe", tmp_path / "link"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for path in (pipe, link, tmp_path):
+        with pytest.raises(OSError, match="not a regular file"):
+            replace_file(path, "text")
+    assert pipe.is_fifo()
+    assert link.is_symlink()
+
+
 def refused(directory: Path) -> str:
     with pytest.raises(BusbarError) as caught, surroundings.own(directory):
         pass

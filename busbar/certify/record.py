@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from busbar.boundary import replace_file
+from busbar.boundary import refuse_links, regular, replace_file
 from busbar.certify.contract import Contract
 from busbar.certify.judge import NodeEvent, account, judge, sentence, versions
 from busbar.certify.ledger import Ledger
@@ -102,8 +102,14 @@ def begin(directory: Path, contract: Path, site: Site, attached: Iterable[Path] 
     copies = {contract: directory / CONTRACT}
     copies |= {site.directory / n: place / n for n in _OF_SITE if site.directory}
     for path in attached:
-        with file_error("cannot be read", path, "correct --attach"), path.open("rb"):
-            copies[path] = directory / _ATTACHED / path.name
+        refuse_links(path, "--attach")  # others read the copy
+        with file_error("cannot be read", path, "correct --attach"):
+            open(path, "rb", opener=regular).close()
+        copies[path] = directory / _ATTACHED / path.name
+    others = {each.name for each in directory.glob("*")} - {LOCK, _SITE, _ATTACHED}
+    if others and not copies[contract].exists():
+        what = "contains other files, and a record lists all files of its directory"
+        raise BusbarError(what, where=str(directory), hint="choose another --output")
     with file_error("cannot be written", directory, "choose another --output"):
         for parent in {copy.parent for copy in copies.values()}:
             parent.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from busbar import site as sites
-from busbar.boundary import output_directory, refuse_foreign_code, replace_file
+from busbar.boundary import output_directory, refuse_foreign_code, regular, replace_file
 from busbar.certify import contract as contracts, record as records
 from busbar.certify.execute import Executor
 from busbar.certify.ledger import Ledger
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     """
     contract, site = contracts.load(args.contract)
     args.partition = args.partition or contract.partition or ""
-    wish = wish_of(args)
+    wish, choice = wish_of(args), choice_of(args)
     if args.plan:
         for line in planned(contract, partition_of(site, "", args.partition).nodes):
             stdout().line(line)
@@ -98,7 +98,7 @@ def run(args: argparse.Namespace) -> int:
         tell(line)
     if args.key:
         with file_error("cannot be read", args.key, "pass an OpenSSH private key"):
-            args.key.read_bytes()
+            open(args.key, "rb", opener=regular).close()
     interruption: Interruption = args.interruption
     interruption.grace = GRACE_S
     directory = output_directory(args.output, "--output").resolve()
@@ -114,7 +114,7 @@ def run(args: argparse.Namespace) -> int:
         if args.repaired:
             ledger.note("repaired", _repaired(args.repaired, ledger))
         name = str(site.directory or site.name)
-        job = NightJob(Night(directory), name, grant, wish, choice_of(args)) if grant else None
+        job = NightJob(Night(directory), name, grant, wish, choice) if grant else None
         os.environ.update({} if args.redact else {_SERIALS: "1"})
         with interruption.held():
             Executor(contract, name, job, interruption, tell, args.redact).run(ledger)

@@ -23,7 +23,7 @@ from busbar.job.nodes import commands_of, observe
 from busbar.job.sample import NodeSample, read_sample
 from busbar.parse.tables import refused
 from busbar.report.job import job_metrics, print_job
-from busbar.slurm.client import Slurm
+from busbar.slurm.client import parts_of_job
 from busbar.slurm.hostlist import expand
 from busbar.slurm.nodes import value_of
 from busbar.terminal import stdout
@@ -102,7 +102,7 @@ def _target(args: argparse.Namespace) -> tuple[dict[str, list[str]], str, list[i
     if wrong := [each for each in args.jobs if not _ID.fullmatch(each)]:
         raise refused(__file__, "no-id", "JOB", word=wrong[0])
     name = " ".join(args.jobs)
-    lines = Slurm.show_job(name).splitlines() if len(args.jobs) == 1 else []
+    lines = parts_of_job(name).splitlines() if len(args.jobs) == 1 else []
     running = [line for line in lines if value_of(line, "JobState") == "RUNNING"]
     # All components have the ID of the first one in their environment.
     ids = {value_of(line, "HetJobId") or value_of(line, "JobId") for line in running}

@@ -68,6 +68,10 @@ def _sweep(args: argparse.Namespace, output: Path) -> int:
     _refuse_earlier(output, resume=args.resume)
     name = args.site or default_site(output, tell)
     site = sites.load(name)
+    if not args.in_job:  # refuse what is wrong before a job waits
+        choice_of(args)
+        if args.topology:
+            read_topology(args.topology)
     wish = Wish(args.partition) if args.in_job else wish_of(args, args.nodelist)
     grant = granted(site, wish, one=True)
     for node in grant.unusable:

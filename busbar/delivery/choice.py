@@ -6,8 +6,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from busbar.boundary import refuse_unsafe, refuse_unsafe_reference
+from busbar.errors import require_known
+from busbar.site.delivery import Lane
 
 DEFAULT_LANE = "ucx-1.14"
 LANES = (DEFAULT_LANE, "ucx-current")
@@ -37,7 +40,8 @@ class Choice:
     """Jobs on different nodes run at once."""
 
     def __post_init__(self) -> None:
-        """Refuse names that job scripts or bind mounts would read as something else."""
+        """Refuse unknown lanes, and names that job scripts or bind mounts would misread."""
+        require_known("unknown lane", self.lane, get_args(Lane), "--lane")
         if self.prefix:
             refuse_unsafe(self.prefix, "--prefix")
         for directory in self.inject:

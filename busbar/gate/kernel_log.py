@@ -47,8 +47,11 @@ _ERRORS: dict[ErrorKind, re.Pattern[str]] = {
 }
 _QUOTED = re.compile(r"(?<=.)\bprocess\b.*", re.IGNORECASE)
 """What amdgpu quotes: ``for process NAME pid 7 thread NAME``, ``Process information: ...``."""
-_NETFILTER = re.compile(r"IN=\S{0,15} OUT=\S{0,15}(?: (?:ARP )?[A-Z]{3,}=\S*){3}")
-"""Longer than a process name, which an Xid holds."""
+_NETFILTER = re.compile(
+    r"IN=\S{0,15} OUT=\S{0,15}"
+    r"(?:(?: (?:ARP )?[A-Z]{3,}=\S*){3}| MAC source = |(?: [A-Z]{3,}=\S*){0,2} ?$)"
+)
+"""Longer than a process name, which an Xid holds, or, of an unknown protocol, at the end."""
 _BEGINS = (
     r"(?P<record>(?P<begin>"
     rf"(?:NVRM: Xid|nvidia-nvswitch\d+: SXid) \((?:PCI:)?{_BUS}[^)\n]*\): \d+,"

@@ -129,6 +129,13 @@ class Slurm(Scheduler):
         return answer("scontrol", "--oneliner", "show", "job", job)
 
 
+def parts_of_job(job: str) -> str:
+    """Return what ``show_job`` does without texts of the job's user, which may look like keys."""
+    form = "--format=JobId=%A Part=%i JobState=%T NodeList=%N"
+    text = answer("squeue", "--noheader", "--all", "--states=all", f"--jobs={job}", form)
+    return re.sub(r" Part=(\d+)\+(\d+) ", r" HetJobId=\1 HetJobOffset=\2 ", text)
+
+
 def scheduler_of(name: str) -> Scheduler:
     """Return the scheduler that ReFrame has under a name."""
     return Slurm() if name in ("slurm", "squeue") else Scheduler()

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -211,8 +212,12 @@ def test_attached_files_belong_to_the_record(tmp_path: Path) -> None:
     sbom.write_text("{ }")
     with pytest.raises(BusbarError, match="has changed since"):
         begin(fleet.record, fleet.contract_file, site, [sbom])
-    with pytest.raises(BusbarError, match="--attach"):
-        begin(fleet.record, fleet.contract_file, site, [tmp_path / "lost"])
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("lost", "pipe"):
+        with pytest.raises(BusbarError, match="--attach"):
+            begin(fleet.record, fleet.contract_file, site, [tmp_path / name])
+    with pytest.raises(BusbarError, match="contains other files"):
+        begin(tmp_path / "fleet", fleet.contract_file, site)
 
 
 def test_a_removed_signature_is_told(

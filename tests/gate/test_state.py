@@ -348,6 +348,11 @@ FORGED = (
     f"{AMD_ERROR} in process bad state pid 7 thread fatal error pid 7)",
     f"{AMD_ERROR}Process information: process Fatal error pid 7 thread bad state pid 7",
     f"{XID} IN=lo OUT= MAC=00:00 SRC=127.0.0.1 DST=127.0.0.1 LEN=84 TOS=0x00",
+    f"{XID} IN=p1 OUT= MAC=ff:ff:ff:ff:ff:ff:02:00:00:00:00:01:88:b5 ",
+    f"{XID} IN=br0 OUT= PHYSIN=p1 MAC=ff:ff:ff:ff:ff:ff:02:00:00:00:00:01:88:b5 ",
+    f"{XID} IN=tun0 OUT= ",
+    XID.replace("PCI:", "")[:27]
+    + " IN=p1 OUT= MAC source = 02:00 MAC dest = ff:ff proto = 0x88b5",
     f"{XID}, IN= OUT=eth0 ARP HTYPE=1 PTYPE=0x0800 OPCODE=1",
     f"{AMD_ERROR}GPU reset(3) failed IN=lo OUT= MACSRC=00 MACDST=00 MACPROTO=0800",
     XID.replace(" 79,", " 79 x"),
@@ -360,8 +365,9 @@ FORGED = (
 def test_only_what_a_driver_begins_is_an_error() -> None:
     assert [text for text in WRITTEN if not parse(kmsg(text)).errors] == []
     assert [text for text in FORGED if parse(kmsg(text)) != KernelLog()] == []
-    named = XID.replace("GPU", "name=IN= OUT= ABC=,")
-    assert parse(kmsg(named)).errors, "the name of a process must not hide an error"
+    for name in ("IN= OUT= ABC=,", "IN=a OUT= MAC=,", "IN= OUT= ,"):
+        named = XID.replace("GPU", f"name={name}")
+        assert parse(kmsg(named)).errors, "the name of a process must not hide an error"
     reset = kmsg(f"{AMD_ERROR}GPU reset(3) failed")
     assert not parse(reset.partition("\n")[0]).errors
     assert not parse(reset.replace("pci:0000:c1", "pci:0000:c2")).errors

@@ -28,7 +28,6 @@ from busbar.job.node.collect import documents, in_parts
 from busbar.job.nodes import commands_of
 from busbar.job.sample import NodeSample, Process, read_sample
 from busbar.report.job import job_metrics
-from busbar.slurm.client import Slurm
 from busbar.verdict import Verdict
 from tests.cases import cases
 from tests.files import executable
@@ -377,7 +376,7 @@ def test_jobs_that_are_several(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Slurm, "show_job", staticmethod(lambda _: "\n".join(shown)))
+    monkeypatch.setattr(commands, "parts_of_job", lambda _: "\n".join(shown))
     assert main(["job", "4711_3" if "PENDING" in text else "4711"]) == 2
     assert text in capsys.readouterr().err
 
@@ -386,7 +385,7 @@ def test_components_of_a_heterogeneous_job(monkeypatch: pytest.MonkeyPatch) -> N
     """Each has a step; a node of two is observed once. The id of the first is that of all."""
     row = "JobId={} HetJobId=5 HetJobOffset={} JobState=RUNNING NodeList={}"
     shown = "\n".join((row.format(5, 0, "n[1-2]"), row.format(6, 1, "n[2-3]")))
-    monkeypatch.setattr(Slurm, "show_job", staticmethod(lambda _: shown))
+    monkeypatch.setattr(commands, "parts_of_job", lambda _: shown)
     asked = argparse.Namespace(nodelist="", jobs=["5"])
     assert commands._target(asked) == ({"0": ["n1", "n2"], "1": ["n3"]}, "5", [], "5")
     asked.nodelist = "n[2-3]"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -135,6 +136,18 @@ def gated(installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     subprocess.run([LAB / "down", lab], check=True)
 
 
+@pytest.fixture
+def remembers(gated: Gated) -> Iterator[None]:
+    """The gate keeps a memory, without which a health check leaves the reason of a prolog."""
+    memory = gated.lab.parent / "memory"
+    memory.mkdir(mode=0o755, exist_ok=True)
+    gated.configure(site=f"{gated.site} --memory {memory}/$SLURMD_NODENAME.json")
+    yield
+    for node in ("n1", "n2"):
+        gated.on(node, *SET, "up")
+    gated.configure()
+
+
 def test_a_health_check_drains_and_resumes_only_what_it_drained(gated: Gated) -> None:
     """Under load, with one node whose port goes down and one that an administrator drained."""
     load = subprocess.Popen(
@@ -199,39 +212,43 @@ def test_prolog_and_epilog_drain_a_bad_node(gated: Gated) -> None:
     gated.on("n1", *SET, "up")
 
 
-def test_the_health_check_explains_a_failed_prolog_and_ends_it(gated: Gated) -> None:
+def test_the_health_check_explains_a_failed_prolog_and_ends_it(
+    gated: Gated, remembers: None
+) -> None:
     """Slurm says only that the prolog failed, and would keep the node out of service for ever."""
     gated.on("head", "scontrol", "update", "NodeName=n1", "State=RESUME")
     gated.wait("n1", "idle", 60)
-    memory = gated.lab.parent / "memory"
-    memory.mkdir(mode=0o755)
     health = gated.hooks / "healthcheck"
     health.rename(gated.hooks / "later")
     # One that has begun would drain the node, with a reason of its own.
     gated.on("n1", "sh", "-c", "while pgrep -f '[h]ealthcheck'; do sleep 0.1; done")
-    gated.configure(site=f"{gated.site} --memory {memory}/$SLURMD_NODENAME.json")
-    try:
-        gated.on("n1", *SET, "down")
-        assert "ran" not in gated.job("n1", "echo", "ran")
-        assert gated.wait("n1", "drained") == "Prolog error"
-        (gated.hooks / "later").rename(health)
-        gated.wait_for_reason("n1", REASON)
-        gated.on("n1", *SET, "up")
-        gated.wait("n1", "idle")
-        assert "ran" in gated.job("n1", "echo", "ran")
-    finally:
-        gated.on("n1", *SET, "up")
-        gated.configure()
+    gated.on("n1", *SET, "down")
+    assert "ran" not in gated.job("n1", "echo", "ran")
+    assert gated.wait("n1", "drained") == "Prolog error"
+    (gated.hooks / "later").rename(health)
+    gated.wait_for_reason("n1", REASON)
+    gated.on("n1", *SET, "up")
+    gated.wait("n1", "idle")
+    assert "ran" in gated.job("n1", "echo", "ran")
 
 
 @pytest.mark.long
-def test_the_line_of_scrontab_starts_one_job_for_each_idle_node(gated: Gated) -> None:
+def test_the_line_of_scrontab_starts_one_job_for_each_idle_node(
+    gated: Gated, remembers: None
+) -> None:
     """Debian 12 has no scrontab, so the command of its line is run; see test_newest_slurm."""
-    gated.wait("n2", "idle")
+    for node in ("n1", "n2"):
+        gated.wait(node, "idle")
     gated.on("n2", *SET, "down")
     text = (gated.hooks / "scrontab").read_text()
     (command,) = (line.split()[-1] for line in text.splitlines() if line.endswith("gate_idle"))
     gated.on("head", command.replace("/etc/slurm/busbar", str(gated.hooks)))
+    # Its prolog, or a health check before that.
     gated.wait_for_reason("n2", REASON)
     gated.on("n2", *SET, "up")
     gated.wait("n2", "idle")
+    job = re.compile("Name=busbar-gate JobState=COMPLETED .*NodeList=n1 ")
+    end = time.monotonic() + 90
+    while not job.search(done := (gated.lab / "log/jobs").read_text()):
+        assert time.monotonic() < end, done
+        time.sleep(0.3)
