@@ -104,7 +104,7 @@ def _submit(args: argparse.Namespace, output: Path, grant: Grant, wish: Wish, si
     args.interruption.grace = _END_S
     with args.interruption.held():
         command = again(args, site, output, grant)
-        seconds = _rounds_and_seconds(args, grant)[1] + _BESIDES_S
+        seconds = _seconds(args, _MOST_ROUNDS) + _BESIDES_S
         status = run_in_job(grant, wish, "busbar-sweep", command, seconds)
     if args.interruption.name:
         return int(args.interruption.status)
@@ -118,13 +118,13 @@ def _submit(args: argparse.Namespace, output: Path, grant: Grant, wish: Wish, si
 
 def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Grant) -> int:
     interruption: Interruption = args.interruption
-    rounds, seconds = _rounds_and_seconds(args, grant)
+    rounds = args.rounds or min(_MOST_ROUNDS, len(grant.usable) - 1)
     request = SweepRequest(
         site,
         _topology(args.topology, output),
         rounds,
         args.seed,
-        seconds,
+        _seconds(args, rounds),
         args.limit,
         args.tolerance,
         tuple(nic.name for nic in site.node_types[grant.partition.node_type].nics),
@@ -142,9 +142,8 @@ def _measure(args: argparse.Namespace, output: Path, site: sites.Site, grant: Gr
         return _conclude(args, output, outcome, interruption)
 
 
-def _rounds_and_seconds(args: argparse.Namespace, grant: Grant) -> tuple[int, int]:
-    rounds = args.rounds or min(_MOST_ROUNDS, len(grant.usable) - 1)
-    return rounds, args.deadline or 600 + 60 * rounds
+def _seconds(args: argparse.Namespace, rounds: int) -> int:
+    return int(args.deadline or 600 + 60 * (args.rounds or rounds))
 
 
 def _topology(file: Path | None, output: Path) -> SwitchTopology:

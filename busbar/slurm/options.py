@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import subprocess
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -18,7 +19,6 @@ from busbar.site.model import Partition, Site
 from busbar.slurm.client import Allocation, Slurm, scheduler_of
 from busbar.slurm.hostlist import expand
 from busbar.slurm.nodes import Node
-from busbar.slurm.steps import run_job
 
 _OPTION = re.compile(r"(?:^|\s)(?:--partition[=\s]|-p\s*)(?P<queue>\S+)")
 
@@ -200,8 +200,11 @@ def _split(text: str, where: str) -> list[str]:
 def run_in_job(grant: Grant, wish: Wish, name: str, command: Sequence[str], seconds: float) -> int:
     """Run a command in a job on the usable nodes; return its exit status.
 
-    The job lasts at most ``seconds``, unless the site or the user gives another ``--time``.
+    The job survives the failure of a node. It ends with this process, and after ``seconds``,
+    unless the site or the user gives another ``--time``.
     """
     minutes = math.ceil(min(seconds, Slurm().longest_s(queue_of(grant.partition))) / 60)
     options = [f"--time={minutes}", *words_of(grant.partition, wish), *wish.immediate]
-    return run_job([*options, f"--job-name={name}"], grant.usable, command)
+    options += [f"--job-name={name}", "--no-kill", f"--nodes={len(grant.usable)}"]
+    words = ["salloc", *options, f"--nodelist={','.join(grant.usable)}", *command]
+    return subprocess.run(words, check=False).returncode

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Collection, Sequence
 from subprocess import CompletedProcess
 
@@ -38,15 +37,6 @@ def on_a_node(
 ) -> CompletedProcess[str]:
     """Run a command as a short job of one node."""
     return call(["srun", "--quiet", "--nodes=1", "--ntasks=1", *options, *command], seconds)
-
-
-def run_job(options: Sequence[str], nodes: Collection[str], command: Sequence[str]) -> int:
-    """Run a command in a job on nodes; return its exit status.
-
-    The job survives the failure of a node. It ends with this process.
-    """
-    named = (f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--no-kill")
-    return subprocess.run(["salloc", *options, *named, *command], check=False).returncode
 
 
 def answering(nodes: Collection[str], seconds: float = _PROBE_S) -> set[str]:

@@ -124,7 +124,7 @@ SLURM = {
 }
 
 
-LIMITS = (("UNLIMITED", "--deadline=90s", 12), ("00:15:00", "--rounds=4", 15), ("1-0", "", 21))
+LIMITS = (("UNLIMITED", "--deadline=90s", 12), ("00:15:00", "--rounds=4", 15), ("1-0", "", 28))
 
 
 @pytest.mark.parametrize("limits", LIMITS)

@@ -211,3 +211,16 @@ def test_a_link_that_is_down_during_the_launch_costs_no_node(one: Fleet, tmp_pat
     _, document = sweep.ended(60)
     assert [row["id"] for row in document["accused"]] == ["n7/eth0"], str(document)
     assert (document["gone"], document["unmeasured"]) == ([], []), str(document)
+
+
+@pytest.mark.long
+def test_a_job_does_not_outlive_its_sweep(one: Fleet, tmp_path: Path) -> None:
+    """It is cancelled without salloc; if nobody is left who could, it has a time limit."""
+    sweep = one.sweep(tmp_path / "out", "--deadline", "2m")
+    sweep.wait_for_rounds(1)
+    assert one.run("squeue", "--noheader", "--format=%l").strip() == "12:00"
+    one.run("pkill", "-KILL", "-x", "salloc")
+    sweep.process.communicate(timeout=60)
+    assert sweep.process.returncode == 128 + 9
+    time.sleep(2)
+    assert not one.run("squeue", "--noheader", "--states=RUNNING,PENDING")
