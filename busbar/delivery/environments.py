@@ -287,11 +287,12 @@ def environment_of(
             shlex.quote(joined) + "${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
         )
     variables |= {name: shlex.quote(value) for name, value in parts.variables.items()}
-    features = [*stack_features(delivery.stack), *delivery_features(delivery, parts)]
+    stack = delivery.stack
+    own = [GPU_STACKS[stack], "cray"] if stack in CRAY_STACKS else [stack]
     return Environment(
         # ReFrame allows no dot in a name.
         name=f"{delivery.kind}-{lane}".replace(".", "_"),
-        features=tuple(dict.fromkeys(features)),
+        features=tuple(dict.fromkeys([*own, *delivery_features(delivery, parts)])),
         variables=variables,
         compiler=install.compiler,
         delivery=delivery.kind,
@@ -314,11 +315,6 @@ def delivery_features(delivery: Delivery, parts: Parts) -> list[str]:
     return [each for each in delivery.features if each not in absent] + [
         each for each in parts.features if each not in delivery.features
     ]
-
-
-def stack_features(stack: Stack) -> list[str]:
-    """Return the features of a stack; a Cray stack has the GPU run time and its own MPI."""
-    return [GPU_STACKS[stack], "cray"] if stack in CRAY_STACKS else [stack]
 
 
 def _oversubscribe(ranks: int) -> dict[str, str]:

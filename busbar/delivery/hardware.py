@@ -49,7 +49,8 @@ def processor(node: NodeType) -> dict[str, Any]:
     if node.cores and node.sockets:
         stated["num_cpus_per_socket"] = node.cores // node.sockets
     if node.numa:
-        stated["topology"] = {"numa_nodes": [_mask(domain.cpus) for domain in node.numa]}
+        cpus = [parse_cpu_list(domain.cpus) for domain in node.numa]
+        stated["topology"] = {"numa_nodes": [hex(sum(1 << cpu for cpu in each)) for each in cpus]}
     return {name: value for name, value in stated.items() if value is not None}
 
 
@@ -57,8 +58,3 @@ def container_platforms(containers: ContainerRuntime | None) -> list[dict[str, A
     """Return the ``container_platforms`` of a partition: the site's runtime, if ReFrame has it."""
     name = _PLATFORMS.get(containers.runtime) if containers else None
     return [{"type": name, "default": True}] if name else []
-
-
-def _mask(cpus: str) -> str:
-    """Return a CPU list as the hexadecimal mask that ReFrame's topology holds."""
-    return hex(sum(1 << cpu for cpu in parse_cpu_list(cpus)))

@@ -9,7 +9,7 @@ from typing import Any
 from busbar.detect.detected import Detected
 from busbar.site.model import Gpus, NodeType, Site
 
-_MARKS = ("gpus.vendor", "gpus.model", "gpus.arch", "gpus.count", "gpus.links", "nics", "instance")
+MARKS = ("gpus.vendor", "gpus.model", "gpus.arch", "gpus.count", "gpus.links", "nics", "instance")
 
 
 @dataclass(frozen=True)
@@ -19,11 +19,6 @@ class SiteDifference:
     key: str
     detected: Any
     stated: Any
-
-    @property
-    def marks_the_system(self) -> bool:
-        """Whether the machine belongs to another system, rather than to a part of the same one."""
-        return self.key.startswith(_MARKS)
 
     def __str__(self) -> str:
         return f"{self.key}: the machine has {self.detected}, the site states {self.stated}"

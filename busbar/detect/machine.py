@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from busbar.detect import amd, nvidia
 from busbar.detect.cluster import Cluster, DetectedScheduler, Group, cluster_of, scheduler
-from busbar.detect.compare import differences
+from busbar.detect.compare import MARKS, differences
 from busbar.detect.detected import NAME, Detected, DetectedGpus, remark
 from busbar.detect.gather import Outputs, Software, gather
 from busbar.detect.nics import FABRICS, nics
@@ -255,7 +255,7 @@ def match(detected: Detected | None = None) -> str | None:
             continue
         for partition in site.partitions:
             different = differences(detected, site, partition.name)
-            if not any(difference.marks_the_system for difference in different):
+            if not any(difference.key.startswith(MARKS) for difference in different):
                 matching.append((ships(site), len(different), name))
     return min(matching)[-1] if matching else None
 

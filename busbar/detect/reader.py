@@ -97,15 +97,12 @@ def _recognised(file: Path, content: str) -> str:
             return name
     if not content.strip():
         raise BusbarError("is empty", where=str(file), hint="save the output of the tool again")
-    likely = next((n for n, row in TOOLS.items() if _shows(content, row.get("sign"))), None)
-    if likely:
+    signs = {name: row["sign"] for name, row in TOOLS.items() if row.get("sign")}
+    shown = (name for name, sign in signs.items() if re.search(sign, content, re.M | re.S))
+    if likely := next(shown, None):
         raise refused(__file__, "damaged", file, likely=likely, reason=reasons[likely])
     known = [name for name in parsers if "(" not in name]
     raise refused(__file__, "unknown-output", file, known=known)
-
-
-def _shows(content: str, sign: str | None) -> bool:
-    return bool(sign and re.search(sign, content, re.MULTILINE | re.DOTALL))
 
 
 def _parsed(parser: Callable[[str], Parsed], text: str) -> Parsed:

@@ -234,15 +234,14 @@ class Hip(GpuEngine):
             self._call("hipEventCreate", byref(event))
 
     def to_gpu(self, gpu: Address, host: Address, nbytes: int) -> Work:
-        to_device = c_int(1)
-        size = c_size_t(nbytes)
-        return self._copy("hipMemcpyAsync", c_void_p(gpu), c_void_p(host), size, to_device)
+        return self._copy_kind(gpu, host, nbytes, 1)
 
     def to_host(self, host: Address, gpu: Address, nbytes: int) -> Work:
-        to_host = c_int(2)
-        return self._copy(
-            "hipMemcpyAsync", c_void_p(host), c_void_p(gpu), c_size_t(nbytes), to_host
-        )
+        return self._copy_kind(host, gpu, nbytes, 2)
+
+    def _copy_kind(self, to: Address, of: Address, nbytes: int, kind: int) -> Work:
+        ends = c_void_p(to), c_void_p(of)
+        return self._copy("hipMemcpyAsync", *ends, c_size_t(nbytes), c_int(kind))
 
     def to_peer(self, there: Address, peer: int, here: Address, gpu: int, nbytes: int) -> Work:
         target, source = (c_void_p(there), c_int(peer)), (c_void_p(here), c_int(gpu))

@@ -344,10 +344,14 @@ def _shared(changes: Sequence[Change], series: Sequence[NightSeries]) -> Iterato
             yield name
 
 
+_PART = re.compile(r"\d+ (?:B|[KMGT]iB)\b|in place|out of place|\b[DHM] [DHM]\b|\S+")
+"""A part of a metric: ``all_reduce``, ``16 MiB``."""
+
+
 def _names(key: HistoryKey) -> Iterator[str]:
     """Yield what a series has in common with others: its nodes, its check, words of its metric."""
     yield from (f"node {node}" for node in key.node.split(",") if node)
     for what in ("partition", "check", "lane", "delivery"):
         if value := getattr(key, what):
             yield f"{what} {value}"
-    yield from (f"metric {part}" for part in key.metric_parts)
+    yield from (f"metric {part}" for part in _PART.findall(key.metric))

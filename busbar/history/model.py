@@ -8,7 +8,6 @@ Those that commands print are their JSON documents.
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -95,9 +94,6 @@ def _left_out(m: int, n: int) -> int | None:
     return int(np.searchsorted(below, _TAIL, side="right")) - 1 if below[0] <= _TAIL else None
 
 
-_PART = re.compile(r"\d+ (?:B|[KMGT]iB)\b|in place|out of place|\b[DHM] [DHM]\b|\S+")
-
-
 def iso(time: float) -> str:
     """Return a time in ISO 8601, UTC."""
     return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds")
@@ -131,11 +127,6 @@ class HistoryKey:
         metric = self.metric.removeprefix(f"{self.check} ")
         words = (place, self.node, self.check, metric, self.lane, self.delivery)
         return " ".join(word for word in words if word)
-
-    @property
-    def metric_parts(self) -> list[str]:
-        """What the metric says, for comparison with others: ``all_reduce``, ``16 MiB``."""
-        return _PART.findall(self.metric)
 
     @property
     def less_is_better(self) -> bool:

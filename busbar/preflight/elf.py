@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BufferedReader
@@ -46,11 +47,6 @@ class Elf:
     """Symbol versions that it defines."""
     machine: str
     """Machine of the ELF header: ``x64``, ``AArch64``."""
-
-    @property
-    def required_versions(self) -> frozenset[str]:
-        """The symbol versions of :attr:`versions`, without the libraries."""
-        return frozenset(version for _, version in self.versions)
 
 
 class _Bounded:
@@ -147,7 +143,7 @@ def mentions(file: ElfSource, word: bytes) -> bool:
     return search(file, re.compile(re.escape(word))) is not None
 
 
-def highest(versions: frozenset[str], family: str) -> tuple[int, ...]:
+def highest(versions: Iterable[str], family: str) -> tuple[int, ...]:
     """Return the highest version of one family: (2, 34) for ``GLIBC_2.34``; empty if none."""
     pattern = re.compile(rf"{family}_(?P<number>\d+(?:\.\d+)*)")
     found = [m["number"] for version in versions if (m := pattern.fullmatch(version))]

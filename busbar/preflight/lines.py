@@ -123,7 +123,8 @@ def _glibc(plan: ImagePlan, libraries: Libraries) -> PreflightAnswer:
     user = ""
     for name, library in libraries.items():
         facts = elf.read(library) if library and library.origin != "image" else None
-        if facts and (needed := elf.highest(facts.required_versions, "GLIBC")) > required:
+        versions = [version for _, version in facts.versions] if facts else ()
+        if (needed := elf.highest(versions, "GLIBC")) > required:
             required, user = needed, name
     known = {"version": elf.dotted(version), "required": elf.dotted(required)}
     if required > version:

@@ -54,6 +54,7 @@ class Program:
     def script(self, nodes: Sequence[str], ranks_per_cpu: bool, patience: float) -> str:
         """Return the text for bash that starts it on nodes of the allocation."""
         ranks = len(nodes) * len(self.rails)
+        nics = ",".join(rail.device for rail in self.rails)
         variables = self.environment.variables | _QUIET
         words = [
             *srun(nodes, len(self.rails)),
@@ -64,14 +65,10 @@ class Program:
             *(f"--ranks={ranks}", f"--per-node={len(self.rails)}"),
             f"--bytes={self.message}",
             *(f"--seconds={self.seconds}", f"--patience={patience}"),
-            *([f"--nics={','.join(r.device for r in self.rails)}"] if self._chooses else []),
+            *([f"--nics={nics}"] if nics.strip(",") else []),
         ]
         exports = "".join(f"export {name}={value}\n" for name, value in variables.items())
         return f"{beside(__file__)['forget']}{exports}exec {shlex.join(words)}\n"
-
-    @property
-    def _chooses(self) -> bool:
-        return any(rail.device for rail in self.rails)
 
 
 def prepare(

@@ -100,15 +100,11 @@ class _Planner:
             # In turns, so that what disturbs a node for a while does not slow all its inner pairs.
             inside = number * inner % self._count < inner
             turn += inside
-            pairs, left = self._inner(turn) if inside else ([], list(self._everybody))
+            pairs, left = self._inner(turn) if inside else ([], list(range(len(self._leaf))))
             pairs, left = self._leave_one_out(pairs, left)
             pairs += self._across(left)
             self._remember(pairs)
             yield pairs
-
-    @property
-    def _everybody(self) -> range:
-        return range(len(self._leaf))
 
     def _inner(self, number: int) -> tuple[Pairs, list[int]]:
         """Pair nodes inside their leaves; a leaf whose pairs have all met is left over."""
