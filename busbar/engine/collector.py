@@ -118,7 +118,14 @@ class Collector:
             return self._patterns.any_but_rows
         if self.tables.row_is_cut:
             return self._patterns.any_or_number
-        return self._patterns.any_or_row if self.tables.rows_are_plain else self._patterns.any
+        if self.tables.rows_are_plain:
+            return self._patterns.any_or_row
+        return self._patterns.any if self._measures else self._patterns.any_before_results
+
+    @property
+    def _measures(self) -> bool:
+        """Whether the run is of a benchmark, or may follow one in the file."""
+        return bool(self._first > 1 or self.runs.current.tool or self.runs.current.readings)
 
     def _info(self, at: int, line: bytes, prefix_bytes: int) -> None:
         """Read a line of ``NCCL_DEBUG=INFO``."""
@@ -252,9 +259,10 @@ class Collector:
         self, number: int, line: bytes, text: bytes, owners: Sequence[Pattern | Role]
     ) -> None:
         """Read a line that has triggers."""
-        if all(isinstance(each, Pattern) or each in _COUNTED for each in owners):
+        known = [each for each in owners if each not in self._patterns.unclear]
+        if known and all(isinstance(each, Pattern) or each in _COUNTED for each in known):
             self.runs.shapes.count()
-        for owner in owners:
+        for owner in owners if self._measures else known:
             if isinstance(owner, Pattern):
                 excused = owner.excused and owner.excused(line)
                 if not excused and not self.runs.current.has_enough(owner.kind):

@@ -194,9 +194,9 @@ class JobOutput:
 
     @property
     def known(self) -> bool:
-        """Whether more was recognised than severe lines, which any program may print."""
+        """Whether more was recognised than severe and unclear lines, which any program prints."""
         known = any(getattr(self, name) for name in _KNOWN)
-        return known or bool(self.messages.keys() - {"severe"})
+        return known or bool(self.messages.keys() - {"severe", "unclear"})
 
     @property
     def has_failed(self) -> bool:

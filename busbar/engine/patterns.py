@@ -59,8 +59,8 @@ _READING_LINE = rb'\{"event": "reading", [^{}\n]*"wrong": 0(?:, [^{}\n]*)?\}'
 
 def _triggers(rows: Sequence[Pattern], roles: Sequence[tuple[str, Role]] = ()) -> Triggers[Any]:
     """Return what finds the lines of patterns, and of roles."""
-    words = ((literal(row.needle.decode()) if row.needle else severe.TRIGGER, row) for row in rows)
-    return Triggers([*roles, *words], {row: row.loosened for row in rows})
+    words = [literal(row.needle.decode()) or severe.TRIGGERS[row.kind] for row in rows]
+    return Triggers([*roles, *zip(words, rows, strict=True)], {row: row.loosened for row in rows})
 
 
 class Patterns:
@@ -101,12 +101,15 @@ class Patterns:
         ]
         self.triggers: Triggers[Pattern | Role] = _triggers(self.unprefixed, roles)
         self.any = self.triggers.searcher()
+        self.unclear = frozenset(row for row in severe.PATTERNS if row.kind == severe.UNCLEAR)
+        """They count only after the results of a benchmark."""
+        self.any_before_results = self.triggers.searcher(without=self.unclear)
         plain = [reader.plain_row_trigger for reader in readers if reader.plain_row_trigger]
         self.any_or_row = self.triggers.searcher(*plain)
         self.row_lines = [_READING_LINE, *(each.row_line for each in readers if each.row_line)]
         """Lines with a row and nothing else."""
         self.any_or_number = self.triggers.searcher(_NUMBER_AT_END)
-        self.any_but_rows = self.triggers.searcher(without=Role.ROW)
+        self.any_but_rows = self.triggers.searcher(without=[Role.ROW])
 
     def warning(self, text: bytes) -> Iterator[Message]:
         """Yield the messages in what follows ``NCCL WARN``."""

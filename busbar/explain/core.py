@@ -33,7 +33,7 @@ from busbar.explain.elsewhere import CONSEQUENCES, before_the_end, elsewhere
 from busbar.explain.model import UNKNOWN_TOOL, Explanation
 from busbar.explain.rulebook import PATTERNS, RULES
 from busbar.explain.rules import Context, Explains, Finding, finding
-from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
+from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program, unclear
 from busbar.explain.timeline import Position
 from busbar.explain.without_band import asked_versions, other_gpus, unjudged
 from busbar.parse.events import Check, Rank
@@ -136,7 +136,7 @@ def _explanation(
     ranks, nodes = ranks_of(facts) or run.ranks, nodes_of(facts) or run.nodes
     excused = judgement.excused or verdict is Verdict.UNKNOWN
     shown = judgement.banded, judgement.dips, operation
-    context = Context(facts, run, *shown, ranks, nodes, judgement.loads, excused)
+    context = Context(facts, run, *shown, ranks, nodes, judgement.loads, excused, bool(verdict))
     findings = [finding for rule in RULES for finding in rule(context)]
     findings += () if judgement.banded else unjudged(context)
     findings += asked_versions(context, asked)
@@ -149,7 +149,7 @@ def _explanation(
         explained=any(f.explains is Explains.SLOW and f.confidence == "certain" for f in findings),
     )
     partial = missing_sizes(context) or facts.not_kept or facts.runs_dropped_from
-    partial = partial or of_another_program(context)
+    partial = partial or of_another_program(context) or unclear(context)
     if outcome is Verdict.PASS and verdict is None and partial:
         # What was not read can be worse; the largest sizes show the rate.
         outcome = Verdict.UNJUDGED

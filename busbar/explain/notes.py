@@ -13,7 +13,7 @@ from busbar.expect.measured import COPY
 from busbar.explain.catalog import note, note_rules
 from busbar.explain.rails import crossings
 from busbar.explain.rules import Context, Finding, lines_of
-from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
+from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program, unclear
 from busbar.parse.events import Check, Rank
 from busbar.parse.tables import beside
 from busbar.units import format_bytes
@@ -30,6 +30,7 @@ def notes(
     made = [each for rule in note_rules() for each in rule(context) if each.id not in causes]
     if verdict.is_problem:
         is_own = context.is_of_a_rank
+        made = [n for n in made if n.id != "after-results"]
         return [n for n in made if n.id != "other-program" or not is_own(*n.evidence)]
     named = {each.id for each in made}
     for f in findings:
@@ -156,6 +157,12 @@ def _other_program(context: Context) -> Iterator[Note]:
     if context.facts.readings and (line := of_another_program(context)):
         summary = "a line says that a program failed; the input does not show if it is the one"
         yield Note("other-program", f"{summary} that measured", (line,))
+
+
+@note("after-results")
+def _after_results(context: Context) -> Iterator[Note]:
+    if line := unclear(context):
+        yield Note("after-results", "a line after the results may say what failed", (line,))
 
 
 @note("one-rank")

@@ -102,6 +102,8 @@ class Context:
     """What other programs did to the run."""
     excused: bool = False
     """Whether readings are ``unknown`` for it."""
+    of_check: bool = False
+    """Whether the run is a launch of a check."""
 
     @cached_property
     def owners(self) -> Mapping[int, Owner]:
@@ -127,6 +129,10 @@ class Context:
         before = started and own.is_before(started)
         if before and self.facts.commands[0][1].is_before(own):
             return True
+        return self.is_after_results(own)
+
+    def is_after_results(self, own: Evidence) -> bool:
+        """Return whether a line follows all results in their file."""
         return all(line.is_before(own) for line in self.results)
 
     def may_end(self, own: Evidence) -> bool:

@@ -99,7 +99,9 @@ def rank_died(context: Context) -> Finding | None:
     status = facts.exit_status
     failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:
-        return None
+        if not context.of_check or not (line := unclear(context)):
+            return None  # a log has other programs, a check has none
+        return failure(line.text.strip(), line, certain=False, effect=Verdict.UNKNOWN)
     # A message that was joined from two lines is at the place of its first line.
     places = {(s.evidence.file, s.evidence.line): s.evidence for s in reversed(deaths)}
     lines = [*places.values()][:-4:-1] or [e for _, e in errors[:3]]
@@ -146,6 +148,14 @@ def _severe(facts: JobOutput) -> list[Occurrence]:
     """Return severe lines; of a program that only its words show, those with such words."""
     named = facts.step != UNNAMED
     return [s for s in facts.seen("severe") if named or has_words(s.evidence.text.encode())]
+
+
+def unclear(context: Context) -> Evidence | None:
+    """Return a line after all results that says in whatever words that something is not well."""
+    lines = [s.evidence for s in context.facts.seen("unclear") if context.results]
+    if ended := context.facts.first("died.cancelled"):
+        lines = [line for line in lines if line.is_before(ended.evidence)]
+    return next(filter(context.is_after_results, lines), None)
 
 
 def _reason(facts: JobOutput, lines: Sequence[Evidence]) -> Evidence | None:
@@ -205,17 +215,13 @@ def missing_sizes(context: Context) -> str:
 def of_another_program(context: Context) -> Evidence | None:
     """Return a line that says that a program failed, maybe another one than that which measured.
 
-    It is before what measured, or is an unknown complaint after it.
+    It is before what measured, or is a warning of NCCL after it.
     """
     facts = context.facts
     fatal = {"trouble", "severe", "pmix", "nccl.warn", *SHOWN_BY_MESSAGES} & facts.messages.keys()
     found = [s.evidence for kind in fatal for s in facts.seen(kind) if context.may_end(s.evidence)]
     if context.results:
         found += [s.evidence for s in facts.seen("nccl.warn") if context.ends(s.evidence)]
-        cancelled = [s.evidence for s in facts.seen("died.cancelled")]
-        ended_badly = all(_ended_badly(facts, line) for line in context.results)
-        if facts.complaint and ended_badly and facts.complaint not in cancelled:
-            found.append(facts.complaint)
     ending = (line for line in found if not _TEARDOWN.search(line.text))
     return min(ending, key=lambda line: line.line, default=None)
 
@@ -225,8 +231,7 @@ def _ended_badly(facts: JobOutput, last: Evidence) -> bool:
     complaint = facts.complaint
     return bool(
         complaint
-        and complaint.file == last.file
-        and complaint.line > last.line
+        and last.is_before(complaint)
         and _COMPLAINS.search(complaint.text)
         and {*excuses(complaint.text.encode())} <= {"survived"}
     )

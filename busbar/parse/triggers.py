@@ -59,12 +59,13 @@ class Triggers(Generic[_T]):
             found |= {*(self._filter.Match(line.translate(_LETTERS)) or ())}
         return sorted(found)
 
-    def searcher(self, *more: str, without: _T | None = None) -> re2.Expression:
+    def searcher(self, *more: str, without: Iterable[_T] = ()) -> re2.Expression:
         """Return one expression that finds any trigger, or one of ``more``, in a text.
 
         Triggers for ``without`` only are left out.
         """
-        own = [trigger for trigger, owners in self._owners.items() if owners != [without]]
+        left_out = {*without}
+        own = [trigger for trigger, owners in self._owners.items() if not left_out >= {*owners}]
         return re2.compile("|".join([*own, *more]).encode(), options())
 
 

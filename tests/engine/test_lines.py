@@ -77,6 +77,14 @@ def test_words_of_errors_are_no_errors() -> None:
     assert not outcomes[""].causes
 
 
+def test_words_that_name_no_cause() -> None:
+    """Nothing but a benchmark prints after its results in a check."""
+    outcome = kept(KIND, f"{KIND.text}\nnode gpu12 vanished from the fabric")
+    assert outcome.verdict is Verdict.UNKNOWN
+    assert [(each.id, each.confidence) for each in outcome.causes] == [("rank-died", "likely")]
+    assert "gpu12 vanished" in outcome.sentence()
+
+
 def test_the_outcome_that_is_kept_is_the_one_that_is_shown(tmp_path: Path) -> None:
     outcome = kept(KIND, f"{KIND.text}\n{lines_of('fatal_lines.txt')[0]}")
     outcome.write(tmp_path / "results.json")

@@ -123,7 +123,8 @@ TOGETHER = 100
 def _line(row: Pattern) -> str:
     """Return a line that a pattern matches, as the tool would print it."""
     if row.excused:
-        return next(each for each in EXAMPLES if row.regex.search(each))
+        mine = (each for each in EXAMPLES if row.regex.search(each))
+        return next(each for each in mine if not row.excused(each.encode()))
     text = matching(row.regex, row.needle.decode())
     if row in EVERY.unprefixed:
         return text
@@ -143,7 +144,8 @@ def _messages(lines: Sequence[str], prefix: str) -> dict[str, list[Occurrence]]:
 
 
 def test_every_pattern_is_found_among_other_lines() -> None:
-    rows = [(row, _line(row)) for row in (*EVERY.warnings, *EVERY.unprefixed)]
+    every = [row for row in (*EVERY.warnings, *EVERY.unprefixed) if row not in EVERY.unclear]
+    rows = [(row, _line(row)) for row in every]  # unclear lines need a benchmark before them
     assert len(rows) > 500
     missed = []
     for turn, prefix in enumerate(PREFIXES.values()):
