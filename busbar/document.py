@@ -16,11 +16,11 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
+from busbar import seal
 from busbar.boundary import read_text
 from busbar.errors import file_error, value_error
 from busbar.parse import numbers
 from busbar.redact import redact
-from busbar.seal import Sealed, refuse_changed, sealed, sealed_text
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 _PROPERTY = TypeVar("_PROPERTY", bound=Callable[..., Any])
 _RULE = "busbar.document"
+Sealed = seal.Sealed
 Contradictions = Iterator[tuple[str, str]]
 """Keys of a document, as ``results.3.limit``, and what is wrong with each."""
 _EMPTY: tuple[object, ...] = (None, "", (), [], {})
@@ -107,7 +108,7 @@ def to_json(value: Any) -> Any:
         return value if math.isfinite(value) else None  # JSON has no NaN or infinity
     if is_dataclass(value):
         found = dict(_items(value))
-        return sealed(found) if isinstance(value, Sealed) else found
+        return seal.sealed(found) if isinstance(value, Sealed) else found
     if isinstance(value, Mapping):
         return {key: to_json(each) for key, each in value.items()}
     return [to_json(each) for each in value] if isinstance(value, list | tuple) else value
@@ -115,7 +116,7 @@ def to_json(value: Any) -> Any:
 
 def json_text(document: Sealed) -> str:
     """Return the text of a file with a document."""
-    return sealed_text(to_json(document))
+    return seal.sealed_text(to_json(document))
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
@@ -192,7 +193,7 @@ def parse_document(
         raise ValueError(wrong_key(error)) from error
     agreed(document)
     if isinstance(document, Sealed) and isinstance(data, Mapping):
-        refuse_changed(data, text)  # last: an error above names the key
+        seal.refuse_changed(data, text)  # last: an error above names the key
     return document
 
 

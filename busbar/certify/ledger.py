@@ -18,10 +18,9 @@ from busbar.check.snapshot import Snapshot, read
 from busbar.cluster.nightly import gate
 from busbar.cluster.nightly.process import Ended
 from busbar.cluster.sweep.document import SweepRun, read_sweep
-from busbar.document import json_text, read_document
+from busbar.document import Sealed, json_text, read_document
 from busbar.engine.results import RESULTS_FILE
 from busbar.errors import BusbarError
-from busbar.seal import Sealed
 
 _T = TypeVar("_T")
 _FILE = "run.json"

@@ -7,11 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-from busbar.document import Contradictions
+from busbar.document import Contradictions, Sealed
 from busbar.engine.reading import Cause, Note
 from busbar.engine.results import Result, verdict_of
 from busbar.engine.verdicts import LARGE_BYTES
-from busbar.seal import Sealed
 from busbar.units import past
 from busbar.verdict import Verdict, combined
 from busbar.words import grouped, repeated

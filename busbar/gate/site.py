@@ -220,8 +220,8 @@ class GateSite:
                 yield key, f"{min(other)!a} is missing in the document"
         for name, node in self.nodes.items():
             for key, band in node.copies.items():
-                ends = [each for each in (band.low, band.high, band.limit) if each is not None]
-                if ends != sorted(ends):
+                low = band.low or 0
+                if not low <= (band.high or low) <= (band.limit or inf):
                     yield f"nodes.{name}.copies.{key}", "has a low above its high or limit"
         if not self.partitions:
             yield "partitions", "is empty"

@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from busbar.boundary import read_text
-from busbar.document import Contradictions, written
+from busbar.document import Contradictions, Sealed, written
 from busbar.engine.results import Outcome, Result
 from busbar.history.model import HistoryBounds, HistoryKey
 from busbar.redact import kept_environment, redact, redact_document
-from busbar.seal import Sealed
 from busbar.site.calibration import SeriesKey
 from busbar.units import format_bytes
 

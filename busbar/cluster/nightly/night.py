@@ -14,10 +14,10 @@ from typing import Literal, get_args
 
 from busbar.boundary import one_line, replace_file
 from busbar.data import history_directory
-from busbar.document import Contradictions, in_json, read_document, written
+from busbar.document import Contradictions, Sealed, in_json, read_document, written
 from busbar.errors import BusbarError
 from busbar.redact import redact
-from busbar.seal import Sealed, sealed
+from busbar.seal import sealed
 from busbar.slurm.hostlist import fold, natural
 from busbar.units import CLOCKS_S, outside, past
 from busbar.verdict import Verdict, worst

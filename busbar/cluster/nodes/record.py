@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 from busbar.boundary import is_node, refuse_foreign_code, replace_file, slurm_reason
-from busbar.document import Contradictions, json_text, read_document, to_json
+from busbar.document import Contradictions, Sealed, json_text, read_document, to_json
 from busbar.errors import BusbarError, file_error
 from busbar.history.model import iso
 from busbar.program import call
-from busbar.seal import Sealed
 from busbar.site.gate import NodeAction, NodeCommand, NodePolicy, NodeSource
 from busbar.slurm.client import Slurm
 from busbar.slurm.hostlist import natural

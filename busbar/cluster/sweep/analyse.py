@@ -28,9 +28,8 @@ from busbar.cluster.sweep.paths import MINORITY
 from busbar.cluster.sweep.readings import Readings, readings, unmeasured
 from busbar.cluster.sweep.rows import MeasuredPair, PairState, Results
 from busbar.cluster.sweep.second_pass import REPEATS, SuspectPair, pairs_of_suspects
-from busbar.document import Contradictions
+from busbar.document import Contradictions, Sealed
 from busbar.parse import numbers
-from busbar.seal import Sealed
 from busbar.slurm.hostlist import fold
 from busbar.slurm.topology import SwitchTopology
 from busbar.units import outside

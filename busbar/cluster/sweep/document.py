@@ -10,8 +10,7 @@ from typing import Literal
 from busbar.cluster.sweep.accusation import Accusation, accused_twice
 from busbar.cluster.sweep.analyse import Analysis
 from busbar.cluster.sweep.second_pass import SuspectPair
-from busbar.document import Contradictions, read_document
-from busbar.seal import Sealed
+from busbar.document import Contradictions, Sealed, read_document
 from busbar.units import outside
 from busbar.verdict import Verdict
 

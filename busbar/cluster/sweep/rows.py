@@ -19,11 +19,11 @@ from typing import Annotated, BinaryIO, TypeVar
 from pydantic import BeforeValidator, Field, Strict
 
 from busbar.boundary import regular
-from busbar.document import parse_document
+from busbar.document import Sealed, parse_document
 from busbar.errors import BusbarError, file_error
 from busbar.parse import numbers
 from busbar.parse.tables import refused
-from busbar.seal import Sealed, sealed
+from busbar.seal import sealed
 
 LONGEST_LINE = 1 << 16
 LONGEST_NAME = 255
