@@ -160,7 +160,7 @@ FORGED: dict[Any, list[tuple[str, Any, str]]] = {
     ],
     NodesDocument: [
         *(("nodes.0.node", name, "nodes.0.node") for name in ("n[1-9]", "ALL", "$(x)")),
-        *(("nodes.0.next", following, "nodes.0.next") for following in ("", "resume")),
+        ("nodes.0.next", "", "nodes.0.next"),
         ("nodes.0.state", "healthy", "nodes.0.state"),
         ("nodes.0.evidence", [], "nodes.0.state"),
         ("nodes.0.evidence.0.certain", False, "nodes.0.state"),

@@ -116,7 +116,7 @@ class NodesDocument(Sealed):
                 yield f"{key}.state", f"is {one.state}, but by its evidence it is {state}"
             if {each.source for each in one.evidence} - one.looks.keys():
                 yield f"{key}.looks", "lacks a source of the evidence"
-            if (one.next in ("", "resume")) != (state == "healthy"):
+            if one.next not in ("", "resume") if state == "healthy" else not one.next:
                 yield f"{key}.next", f"is {one.next or 'empty'}, but the node is {state}"
             times = [one.since, *one.looks.values(), *(each.time for each in one.taken)]
             for time in (*times, *(each.time for each in one.evidence)):
