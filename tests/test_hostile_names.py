@@ -112,6 +112,25 @@ def test_attacks_are_refused_before_anything_runs(
     assert sorted(tmp_path.rglob("*")) == before
 
 
+WRONG = {"lane": "bad", "prefix": "/a;b", "sbatch": "x", "reservation": "a\nb"}
+
+
+@pytest.mark.run
+@pytest.mark.parametrize("option", WRONG)
+def test_what_starts_jobs_refuses_values_before_it_writes(
+    option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    site = small_site(tmp_path, scheduler="slurm")
+    Path("c.yaml").write_text(f"site: {site}\nclauses: [{{require: gate}}]\n")
+    before = sorted(tmp_path.rglob("*"))
+    for line in ("nightly --dry-run", "nightly", "sweep run", "certify run --contract=c.yaml"):
+        place = [] if "certify" in line else [f"--site={site}"]
+        assert main([*line.split(), *place, f"--{option}={WRONG[option]}"]) == 2
+        assert f": --{option}: " in capfd.readouterr().err, line
+        assert sorted(tmp_path.rglob("*")) == before, line
+
+
 @pytest.mark.parametrize("option", ["--image", "--checks"])
 def test_a_name_that_no_file_can_have_is_no_bug(
     option: str, capfd: pytest.CaptureFixture[str]
