@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from busbar.errors import BusbarError
@@ -64,29 +64,23 @@ class Expectation:
         return cls(limit, low, low, limit, floor=True, **more)
 
 
+@dataclass(eq=False, repr=False)
 class NoExpectation(BusbarError):  # noqa: N818 - an answer, not a fault
     """No data supports a band; ``limit`` in ``unit`` still holds where the topology gives one."""
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        where: str = "",
-        hint: str = "",
-        limit: float | None = None,
-        unit: str = "GB/s",
-        path: tuple[str, ...] = (),
-        sources: tuple[str, ...] = (),
-        nbytes: int | None = None,
-        guess: Expectation | None = None,
-    ) -> None:
-        super().__init__(what, where=where, hint=hint)
-        self.limit = limit
-        self.unit = unit
-        self.path = path
-        self.sources = sources
-        self.nbytes = nbytes
-        self.guess = guess
+    what: str
+    _: KW_ONLY
+    where: str = ""
+    hint: str = ""
+    limit: float | None = None
+    unit: str = "GB/s"
+    path: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    nbytes: int | None = None
+    guess: Expectation | None = None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.what, where=self.where, hint=self.hint)
 
 
 def proven(site: Site, gpus: Gpus, band: Band) -> Proof:

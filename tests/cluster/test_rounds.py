@@ -129,12 +129,12 @@ def test_a_start_that_srun_calls_failed_is_repeated_at_once(
     A node is named that has not started: the order of Slurm's ranks may be another one.
     """
     shown: list[str] = []
-    rounds._show = shown.append
+    rounds.show = shown.append
 
     def wait(step: Step, _: float) -> bool:
         if len(cluster.steps) <= failures:
             step.started, step.nodes = {"n1", "n3"}, ()
-            with rounds._log.open("a") as file:
+            with rounds.log.open("a") as file:
                 file.write(log)
             return False
         return True
@@ -173,7 +173,7 @@ def test_a_node_that_does_not_start_is_asked_before_the_launch_is_over(
 ) -> None:
     """If it is down the others go on without it; else there is time until the launch is over."""
     asked, waits = [], []
-    rounds._log.touch()
+    rounds.log.touch()
 
     def wait(step: Step, deadline: float) -> bool:
         waits.append(deadline - time.monotonic())

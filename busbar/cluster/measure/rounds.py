@@ -13,7 +13,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -115,40 +115,31 @@ def arrived(ends: Sequence[Sequence[PairRate | None]]) -> tuple[float, float]:
     return rates[0], rates[-1]
 
 
+@dataclass
 class Rounds:
     """Measures pairs in steps, and keeps account of the nodes that are left."""
 
-    def __init__(
-        self,
-        program: Program,
-        nodes: Iterable[str],
-        store: Store,
-        *,
-        limits: RoundLimits,
-        log: Path,
-        show: Callable[[str], None],
-    ) -> None:
-        self.times = SweepTimes()
-        self.gone: dict[str, str] = {}
-        """Nodes that are not used any more, and why."""
-        self.absent: dict[str, str] = {}
-        """Nodes of the plan that this job does not have, and why."""
-        self.stopped = ""
-        """Why no more can be measured; empty while it can."""
-        self._program = program
-        self._nodes = list(nodes)
-        self._store = store
-        self._limits = limits
-        self._log = log
-        self._show = show
-        self._step: PairStep | None = None
-        self._strikes: Counter[str] = Counter()
-        self._few_cpus = few_cpus(len(program.rails))
+    program: Program
+    nodes: Sequence[str]
+    store: Store
+    _: KW_ONLY
+    limits: RoundLimits
+    log: Path
+    show: Callable[[str], None]
+    times: SweepTimes = field(default_factory=SweepTimes)
+    gone: dict[str, str] = field(default_factory=dict)
+    """Nodes that are not used any more, and why."""
+    absent: dict[str, str] = field(default_factory=dict)
+    """Nodes of the plan that this job does not have, and why."""
+    stopped: str = ""
+    """Why no more can be measured; empty while it can."""
+    _step: PairStep | None = None
+    _strikes: Counter[str] = field(default_factory=Counter)
 
     def measure(self, plan: Sequence[PlannedPair]) -> None:
         """Measure all pairs that have no result yet."""
         for number, rows in groupby(plan, key=lambda row: row.round):
-            left = [row for row in rows if not self._store.finished(row)]
+            left = [row for row in rows if not self.store.finished(row)]
             tries = 0
             while left and not self.stopped:
                 left = self._round(number, left, last=tries > 0)
@@ -176,7 +167,7 @@ class Rounds:
         if not now:
             return []
         step.pair_up([(row.a, row.b) for row in now])
-        rails = [Pass(rail.name, (number,)) for number, rail in enumerate(self._program.rails)]
+        rails = [Pass(rail.name, (number,)) for number, rail in enumerate(self.program.rails)]
         passes = [*(rails if len(rails) > 1 else ()), Pass(None, tuple(range(len(rails))))]
         again = self._measure(step, number, [(row.a, row.b) for row in now], passes, last=last)
         return [row for row in now if (row.a, row.b) in again]
@@ -200,7 +191,7 @@ class Rounds:
             asked = [pair for pair in pairs if silent.isdisjoint(pair)]
             expected = {key for pair in asked for end in one.ends(pair) for key in end}
             rail = one.rails[0] if one.name else ALL_RAILS
-            found = step.measure(expected, rail, self._limits.reading, self._limits.grace)
+            found = step.measure(expected, rail, self.limits.reading, self.limits.grace)
             answers.append(found)
             silent |= {node for node, _ in expected - found.keys()}
         self._spent(began)
@@ -213,7 +204,7 @@ class Rounds:
         again = [pair for pair in pairs if repeats and not silent.isdisjoint(pair)]
         measured = [pair for pair in pairs if pair not in again]
         found_by_pass = [*answers, *({} for _ in passes[len(answers) :])]
-        self._store.add(
+        self.store.add(
             MeasuredPair(number, *pair, one.name, rate, state, rates, lost)
             for pair in measured
             for one, found in zip(passes, found_by_pass, strict=True)
@@ -222,7 +213,7 @@ class Rounds:
             for rates, lost in [(arrived(ends), resent(ends)) if rate else (None, None)]
         )
         slow = f", {len(silent)} nodes did not answer" if silent else ""
-        self._show(f"round {number}: {len(measured)} pairs{slow}")
+        self.show(f"round {number}: {len(measured)} pairs{slow}")
         return again
 
     def _spent(self, began: float) -> None:
@@ -237,14 +228,14 @@ class Rounds:
             state = PairState.DEAD if {row.a, row.b} & self.gone.keys() else PairState.SKIPPED
             return MeasuredPair(row.round, row.a, row.b, None, None, state)
 
-        self._store.add(map(skipped, rows))
+        self.store.add(map(skipped, rows))
 
     def _running(self) -> PairStep | None:
         """Return a step with all nodes that are left; None if there can be no more."""
         if self._step and self._step.ended:
             self.close()
         while not self._step and not self.stopped:
-            nodes = [node for node in self._nodes if node not in self.gone]
+            nodes = [node for node in self.nodes if node not in self.gone]
             if len(nodes) < 2:
                 self.stopped = "fewer than two nodes are left"
             elif self._out_of_time():
@@ -259,11 +250,10 @@ class Rounds:
 
     def _start(self, nodes: list[str]) -> None:
         began = time.monotonic()
-        logged = self._log.stat().st_size if self._log.exists() else 0
-        patience = max(self._limits.end - began, 1) + self._limits.grace
-        step = PairStep(
-            self._program, nodes, self._log, few_cpus=self._few_cpus, patience=round(patience)
-        )
+        logged = self.log.stat().st_size if self.log.exists() else 0
+        patience = max(self.limits.end - began, 1) + self.limits.grace
+        few = few_cpus(len(self.program.rails))
+        step = PairStep(self.program, nodes, self.log, few_cpus=few, patience=round(patience))
         failed = self._wait(step, began, logged)
         launch = self.times.launch + time.monotonic() - began
         self.times = replace(self.times, launch=launch, steps=self.times.steps + 1)
@@ -271,10 +261,10 @@ class Rounds:
             self._step = step
             return
         silent, alive = failed
-        reason = (step.errors or _errors_of_slurm(self._log, logged))[:1]
+        reason = (step.errors or _errors_of_slurm(self.log, logged))[:1]
         why = f" ({reason[0]})" if reason else ""
         count = f"{len(silent)} of {len(nodes)} nodes"
-        self._show(f"{count} did not start the pair program: {fold(silent)[:200]}{why}")
+        self.show(f"{count} did not start the pair program: {fold(silent)[:200]}{why}")
         step.close(kill=True)
         self._strike(silent, among=len(nodes), alive=alive)
 
@@ -287,12 +277,12 @@ class Rounds:
         were asked, the ones among them that start another process.
         """
         nodes = step.requested
-        deadline = min(began + self._limits.launch, self._limits.end)
+        deadline = min(began + self.limits.launch, self.limits.end)
         look, asked = min(began + _LOOK_AFTER_S, deadline), False
         while not step.wait_for_ranks(look):
             late = {node for node in nodes if node not in step.started}
-            errors = _errors_of_slurm(self._log, logged)
-            failed = _failed_starts(errors, nodes, len(self._program.rails))
+            errors = _errors_of_slurm(self.log, logged)
+            failed = _failed_starts(errors, nodes, len(self.program.rails))
             if named := late & (failed or set()):
                 return named, answering(named, _SHORT_PROBE_S)
             if failed is not None or step.ended or look >= deadline:
@@ -330,10 +320,10 @@ class Rounds:
             elif self._strikes[node] >= _STRIKES:
                 self.gone[node] = f"did not start or answer {_STRIKES} times"
         for node in sorted(nodes & self.gone.keys()):
-            self._show(f"{node}: {self.gone[node]}")
+            self.show(f"{node}: {self.gone[node]}")
 
     def _out_of_time(self) -> bool:
-        return time.monotonic() + self._limits.reading + self._limits.grace > self._limits.end
+        return time.monotonic() + self.limits.reading + self.limits.grace > self.limits.end
 
 
 def _errors_of_slurm(log: Path, start: int) -> list[str]:
