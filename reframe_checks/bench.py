@@ -22,6 +22,7 @@ from busbar.check.causes import show_launch, source_of
 from busbar.engine.collect import split
 from busbar.engine.judge import JudgedLaunch, judge
 from busbar.engine.launch import BenchLaunch, LaunchOutput
+from busbar.engine.reading import Evidence
 from busbar.engine.results import Result
 from busbar.engine.run import Run
 from busbar.engine.tool import pair_of
@@ -43,6 +44,7 @@ NEAR_GPU = str(SOURCES / "near_gpu.sh")
 TAGS = {"quick": {"gate", "nightly"}, "nightly": {"nightly"}, "full": {"full"}}
 _VISIBLE = {"cuda": "CUDA_VISIBLE_DEVICES", "rocm": "HIP_VISIBLE_DEVICES"}
 _DRIVERS = {"cuda": "/sys/bus/pci/drivers/nvidia", "rocm": "/sys/bus/pci/drivers/amdgpu"}
+REDIRECTED = "busbar: standard error goes to standard output from here"
 _ENDED = ("status=$?", AT_END, 'echo "exit_status=$status"')
 
 Launches: TypeAlias = Iterable[BenchLaunch]
@@ -134,7 +136,8 @@ class LaunchesCheck(BusbarCheck, special=True):
         self.job.num_tasks = self.num_tasks
         self.job.num_tasks_per_node = self.num_tasks_per_node
         self.across_nodes(name for launch in self.planned for name, _ in launch.environment)
-        lines = ["exec 2>&1  # one file, in the order in which things were said"]
+        # One file, in the order in which things were said.
+        lines = [f"echo {shlex.quote(REDIRECTED)} >&2", "exec 2>&1"]
         for launch in self.planned:
             start = self.start_of(launch)
             lines.append("printf '%s\\n' " + shlex.quote(launch.traced(start)))
@@ -189,7 +192,11 @@ class LaunchesCheck(BusbarCheck, special=True):
                 mine.append(error_file)
             shown = show_launch(file.name, part, mine, first=first)
             first += len(part)
-            shown = replace(shown, text=(*shown.text, *(errors if last else ())))
+            if last:
+                shown = replace(shown, text=(*shown.text, *errors))
+                if REDIRECTED in errors:
+                    line = errors.index(REDIRECTED) + 1
+                    shown.facts.redirected = Evidence(error_file.name, line, REDIRECTED)
             judged = judge(self.name, run, launch, shown)
             self.judged = [*self.judged, judged]
             results += judged.results

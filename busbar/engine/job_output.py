@@ -138,6 +138,8 @@ class JobOutput:
     out_of_bounds: OutOfBounds | None = None
     finished: Evidence | None = None
     """The line with which the tool ends its output."""
+    redirected: Evidence | None = None
+    """The line of a job's standard error after which only others write there, such as Slurm."""
     exit_status: ExitStatus | None = None
     commands: First[tuple[CommandLine, Evidence]] = field(default_factory=First)
     ranks: int | None = None

@@ -132,8 +132,10 @@ class Context:
         return self.is_after_results(own)
 
     def is_after_results(self, own: Evidence) -> bool:
-        """Return whether a line follows all results in their file."""
-        return all(line.is_before(own) for line in self.results)
+        """Return whether a line follows all results in their file, or others reported it."""
+        redirected = self.facts.redirected
+        reported = redirected and redirected.is_before(own)
+        return bool(reported) or all(line.is_before(own) for line in self.results)
 
     def may_end(self, own: Evidence) -> bool:
         """Return whether the input leaves open if a message is of the program that measured.

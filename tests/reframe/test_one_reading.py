@@ -18,7 +18,8 @@ from busbar.engine.results import Outcome
 from busbar.parse.messages import Pattern
 from busbar.parse.text import Source
 from busbar.verdict import Verdict
-from reframe_checks.bench import LaunchesCheck
+from reframe_checks.bench import REDIRECTED, LaunchesCheck
+from tests.cases import cases
 
 from .faults import H200, first
 from .kinds import PAIR
@@ -91,3 +92,19 @@ def test_a_fatal_line_beside_the_launches_counts(tmp_path: Path) -> None:
     fatal = "slurmstepd: error: Detected 1 oom_kill event in StepId=42.0."
     for output, errors in (([fatal, *healthy], []), (healthy, [fatal]), ([*healthy, fatal], [])):
         assert outcome(tmp_path, output, errors).verdict is Verdict.FAILED
+
+
+@cases(
+    ("errors", "passes"),
+    [
+        ([REDIRECTED, "NVRM: Xid (PCI:0000:44:00): 79, GPU has fallen off the bus."], False),
+        ([REDIRECTED, "rank 3 has died"], False),
+        ([REDIRECTED, "epilog: 0 errors found"], True),
+        (["stty: 'standard input': Inappropriate ioctl for device", REDIRECTED], True),
+    ],
+)
+def test_what_follows_the_redirection_follows_the_results(
+    errors: list[str], passes: bool, tmp_path: Path
+) -> None:
+    found = outcome(tmp_path, [*HEALTHY, *HEALTHY], errors)
+    assert found.verdict.is_problem is not passes

@@ -16,7 +16,8 @@ export FI_CXI_RX_MATCH_MODE=software
 export FI_MR_CACHE_MONITOR=userfaultfd
 export MPICH_GPU_SUPPORT_ENABLED=1
 trap 'exit 143' TERM
-exec 2>&1  # one file, in the order in which things were said
+echo 'busbar: standard error goes to standard output from here' >&2
+exec 2>&1
 printf '%s\n' '$ CUDA_VISIBLE_DEVICES=0 srun --mpi=cray_shasta --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D'
 export CUDA_VISIBLE_DEVICES=0
 srun --mpi=cray_shasta --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D

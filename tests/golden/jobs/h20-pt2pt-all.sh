@@ -19,7 +19,8 @@ export PRTE_MCA_plm=ssh
 export PRTE_MCA_plm_ssh_args='-o BatchMode=yes -o StrictHostKeyChecking=yes'
 trap 'exit 143' TERM
 scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts
-exec 2>&1  # one file, in the order in which things were said
+echo 'busbar: standard error goes to standard output from here' >&2
+exec 2>&1
 printf '%s\n' '$ CUDA_VISIBLE_DEVICES=0 mpirun -np 2 --hostfile hosts -N 1 -x CUDA_VISIBLE_DEVICES -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D'
 export CUDA_VISIBLE_DEVICES=0
 mpirun -np 2 --hostfile hosts -N 1 -x CUDA_VISIBLE_DEVICES -x NCCL_IBEXT_DISABLE -x NCCL_IB_GID_INDEX -x NCCL_IB_HCA -x NCCL_SOCKET_IFNAME -x UCX_RNDV_THRESH -x UCX_TLS BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 4194304:4194304 D D

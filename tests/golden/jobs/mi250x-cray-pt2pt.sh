@@ -17,7 +17,8 @@ export FI_MR_CACHE_MONITOR=userfaultfd
 export MPICH_GPU_SUPPORT_ENABLED=1
 export NCCL_SOCKET_IFNAME=hsn0,hsn1,hsn2,hsn3
 trap 'exit 143' TERM
-exec 2>&1  # one file, in the order in which things were said
+echo 'busbar: standard error goes to standard output from here' >&2
+exec 2>&1
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,1 srun --mpi=cray_shasta --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,1
 srun --mpi=cray_shasta --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D

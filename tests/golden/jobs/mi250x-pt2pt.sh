@@ -11,7 +11,8 @@ export OMPI_MCA_pml=ucx
 export OMPI_MCA_pml_ucx_tls=ib,sm,tcp,self,cuda,rocm
 export HSA_ENABLE_SDMA=0
 trap 'exit 143' TERM
-exec 2>&1  # one file, in the order in which things were said
+echo 'busbar: standard error goes to standard output from here' >&2
+exec 2>&1
 printf '%s\n' '$ HIP_VISIBLE_DEVICES=0,1 srun --mpi=pmix --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D'
 export HIP_VISIBLE_DEVICES=0,1
 srun --mpi=pmix --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh osu_bw -m 16777216:16777216 D D

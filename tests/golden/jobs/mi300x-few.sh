@@ -15,7 +15,8 @@ export NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,TUNING
 export NCCL_DEBUG_FILE=nccl.%h.%p.log
 export NCCL_MIN_NCHANNELS=32
 trap 'exit 143' TERM
-exec 2>&1  # one file, in the order in which things were said
+echo 'busbar: standard error goes to standard output from here' >&2
+exec 2>&1
 printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3 srun --cpu-bind=ldoms --mpi=pmix --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1'
 export ROCR_VISIBLE_DEVICES=0,1,2,3
 srun --cpu-bind=ldoms --mpi=pmix --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 8 -e 16G -f 2 -g 1

@@ -18,7 +18,8 @@ export RCCL_MSCCLPP_ENABLE=1
 export RCCL_MSCCLPP_THRESHOLD=1073741824
 export MSCCLPP_READ_ALLRED=1
 trap 'exit 143' TERM
-exec 2>&1  # one file, in the order in which things were said
+echo 'busbar: standard error goes to standard output from here' >&2
+exec 2>&1
 printf '%s\n' '$ ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7 srun --cpu-bind=ldoms --mpi=pmix --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50'
 export ROCR_VISIBLE_DEVICES=0,1,2,3,4,5,6,7
 srun --cpu-bind=ldoms --mpi=pmix --kill-on-bad-exit=1 BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 32 -e 1G -f 2 -g 1 -G 2 -w 20 -n 50

@@ -21,7 +21,8 @@ export PRTE_MCA_plm=ssh
 export PRTE_MCA_plm_ssh_args='-o BatchMode=yes -o StrictHostKeyChecking=yes'
 trap 'exit 143' TERM
 scontrol show hostnames "$SLURM_JOB_NODELIST" >hosts
-exec 2>&1  # one file, in the order in which things were said
+echo 'busbar: standard error goes to standard output from here' >&2
+exec 2>&1
 printf '%s\n' '$ mpirun -np 2 --hostfile hosts -N 1 -x FI_EFA_FORK_SAFE -x FI_EFA_USE_DEVICE_RDMA -x FI_PROVIDER -x NCCL_DEBUG -x NCCL_PROTO -x UCX_RNDV_THRESH BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh nccl_message_transfer'
 mpirun -np 2 --hostfile hosts -N 1 -x FI_EFA_FORK_SAFE -x FI_EFA_USE_DEVICE_RDMA -x FI_PROVIDER -x NCCL_DEBUG -x NCCL_PROTO -x UCX_RNDV_THRESH BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/placed.sh nccl_message_transfer
 status=$?

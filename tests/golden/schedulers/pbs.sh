@@ -20,7 +20,8 @@ export NCCL_DEBUG=INFO
 export NCCL_DEBUG_SUBSYS=INIT,ENV,GRAPH,NET,P2P,SHM,TUNING
 export NCCL_DEBUG_FILE=nccl.%h.%p.log
 trap 'exit 143' TERM
-exec 2>&1  # one file, in the order in which things were said
+echo 'busbar: standard error goes to standard output from here' >&2
+exec 2>&1
 printf '%s\n' '$ mpiexec -n 16 --bind-to none BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1'
 mpiexec -n 16 --bind-to none BUSBAR/reframe_checks/src/busy.sh BUSBAR/reframe_checks/src/near_gpu.sh /sys/bus/pci/drivers/nvidia BUSBAR/reframe_checks/src/placed.sh all_reduce_perf -b 512 -e 18G -f 2 -g 1
 status=$?
