@@ -67,12 +67,12 @@ def stated(rows: Iterable[Requested], launch: BenchLaunch, shown: LaunchOutput) 
     for row in rows:
         asked = [value for option, value in words if option in row.options][-1:]
         asked = asked or [each.format(**counts) for each in row.values]
-        found = [*re.finditer(row.line, text, re.MULTILINE)]
-        if row.always and shown.readings and not found:
+        found = re.finditer(row.line, text, re.MULTILINE)
+        if row.always and shown.readings and not next(found, None):
             yield f"the output does not name its {row.what}"
-        for value in [each["value"] for each in found if asked and each["value"] not in asked][:1]:
-            if asked != ["all"]:
-                yield f"requested {row.what} {' or '.join(asked)}, but {value} was used"
+        others = (each["value"] for each in found if asked and each["value"] not in asked)
+        if asked != ["all"] and (value := next(others, "")):
+            yield f"requested {row.what} {' or '.join(asked)}, but {value.strip()} was used"
 
 
 def contradictions(

@@ -17,6 +17,7 @@ from busbar.expect import COLLECTIVES
 from busbar.mpi import SHARED_MEMORY
 from busbar.tools.memory import operations
 from busbar.tools.nccl_tests import rccl as mode
+from busbar.tools.ucx_perftest.request import command
 from busbar.verdict import Verdict
 from reframe_checks.fabric_ofi import fabric_ofi
 
@@ -166,13 +167,15 @@ OFI = Kind(
 def ucx(name: str, buffers: str, transports: tuple[str, ...]) -> Kind:
     rates = r"^Final: +\d+ +[\d.]+ +[\d.]+ +[\d.]+ +([\d.]+) +([\d.]+) +(\d+) +(\d+)"
 
+    memory = "cuda" if buffers == "D D" else "host"
+
     def faster(by: float) -> Break:
         overall = scaled(r"^Final: +\d+ +([\d.]+) +([\d.]+) +([\d.]+)", 1 / by)
         return lambda text: overall(scaled(rates, by)(text))
 
     return Kind(
         BenchLaunch(
-            *("ucx_perftest", ("ucx_perftest", "-n", "50"), 1, (1 << 26,)),
+            *("ucx_perftest", command("ucx_perftest", memory, 1 << 26, ()), 1, (1 << 26,)),
             buffers=buffers,
             transports=transports,
             placed=False,

@@ -68,6 +68,18 @@ def moved_behind(line: str, mark: str) -> Break:
     return change
 
 
+def copied(source: str, target: str) -> Break:
+    """The readings of one series are those of another."""
+
+    def change(text: str) -> str:
+        rows = [line for line in text.splitlines() if line.startswith(READ)]
+        others = iter([row.replace(source, target) for row in rows if source in row])
+        alike = {row: next(others) for row in rows if target in row}
+        return "\n".join(alike.get(line, line) for line in text.splitlines())
+
+    return change
+
+
 def full_table(least: str, largest: str) -> Break:
     """The table as ``-f`` prints it, with these multiples of the average beside it."""
 
@@ -130,6 +142,21 @@ FORGED: dict[str, dict[str, Break]] = {
         "G4-row-of-OSU-after-the-exit": moved_behind(r"^16777216 .*", "exit_status"),
         "G8-rate-twice-in-a-row": once(r"^16777216 +(\S+)$", r"\g<0>  \1"),
         "G6-version-without-datatypes": replaced("Test v7.4", "Test v3.1"),
+        "G6-old-version": every(
+            "v7.4|^# Datatype.*\n", lambda m: "v3.1" if m[0] == "v7.4" else ""
+        ),
+        "G6-version-with-buffers": every(
+            "v7.4|^# Datatype.*\n", lambda m: "v6.3" * (m[0] == "v7.4")
+        ),
+        "G6-no-datatype": every("^# Datatype.*\n", ""),
+        "G7-UCX-without-GPUs": once(
+            r"^\[179", "UCX  INFO  UCX_* env variables: UCX_TLS=tcp,self\n[179"
+        ),
+        "G7-time-of-1970": once(r"^\[\d+(\.\d+\] \[vm:12001)", r"[12\1"),
+        "G10-row-with-a-comma": once("^(16777216 .*)$", r"\1\n33554432  359,173.06"),
+        "G10-NUL-in-a-row": replaced("359173.06", "35\0" + "9173.06"),
+        "G10-same-node-rank": replaced('"node_rank": 1', '"node_rank": 0'),
+        "G10-same-process": replaced('"pid": 12003', '"pid": 12001'),
     },
     "all_reduce": {
         "C1-time-and-algbw-halved": rows(time=2, algbw=0.5),
@@ -170,6 +197,22 @@ FORGED: dict[str, dict[str, Break]] = {
         "G9-rows-fall": moved_behind("^ +1048576 .*", " 1073741824  "),
         "G9-step-in-bytes": replaced("step: 4(factor)", "step: 1048576(bytes)"),
         "G9-largest-size-reduced": line_inside("# Reducing maxBytes to 4194304 due to memory"),
+        "G7-another-collective-in-the-log": line_inside(
+            "vm:1:1 [0] NCCL INFO AllGather: 8 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}"
+        ),
+        "G7-a-connection-over-sockets": line_inside(
+            "vm:1:1 [0] NCCL INFO Channel 00/0 : 2[2] -> 3[3] via NET/Socket/0"
+        ),
+        "G7-no-warm-up": replaced("warmup iters: 1", "warmup iters: 0"),
+        "G7-unaligned": replaced("unalign: 0", "unalign: 1"),
+        "G10-no-columns": every(r"^# +size .*\n", ""),
+        "G10-no-units": every(r"^# +\(B\) .*\n", ""),
+        "G10-started-twice": once("^# Collective test starting.*", r"\g<0>\n\g<0>"),
+        "G10-half-a-row": once(r"^( +1073741824(?: +\S+){8})", r"\1\n\g<0>"),
+        "G10-one-process-for-all": every(r"Pid +\d+", "Pid  12295"),
+        "G11-in-place-is-out-of-place": every(
+            ROW.format(size=r"\d+"), lambda m: f"{m[1]}{(' ' + '  '.join(m.groups()[1:5])) * 2}"
+        ),
         "G6-version-in-the-log": line_inside("vm:1:1 [0] NCCL INFO NCCL version 2.18.5+cuda12.2"),
         "G6-version-in-the-banner": lambda text: line_inside(
             "vm:1:1 [0] NCCL INFO NCCL version 2.28.9+cuda13.0"
@@ -183,6 +226,20 @@ FORGED: dict[str, dict[str, Break]] = {
     "gpu_aware": {
         "F1-output-of-yesterday": once(r'"nonce": "\w+"', '"nonce": "0123456789abcdef"'),
         "G1-model-of-a-rank": once('"NVIDIA H100 80GB HBM3"', '"NVIDIA A100-SXM4-80GB"'),
+        "G9-a-test-more": once(
+            f"^({END})",
+            '{"event": "check", "operation": "send_recv", "buffers":'
+            ' "D D", "from": 0, "to": 1, "bytes": 9, "messages": 32, "wrong": 0}\n\\1',
+        ),
+        "G7-shorter-than-its-readings": every(
+            r'(^{"event": "end".*"seconds": )[\d.]+', r"\g<1>0.01"
+        ),
+        "G7-one-message-in-flight": every(
+            r'"window": 64(.*"seconds": )[\d.e-]+', r'"window": 1\g<1>1e-05'
+        ),
+        "G7-no-rank-waited": every('^{"event": "idle", "rank": 1.*\n', ""),
+        "G7-driver-of-a-nanosecond": once(r'("us": [\d.]+)', r'\1, "driver_us": 0.001'),
+        "G11-directions-alike": copied('"from": 0, "to": 1', '"from": 1, "to": 0'),
         "G2-best-of-gpu_aware": once('"statistic": "mean"', '"statistic": "best"'),
         "G3-back-end-hip": replaced('"backend": "cuda"', '"backend": "hip"'),
         "G4-reading-after-the-end": moved_behind(f"^{READ}.*", END),
@@ -196,6 +253,9 @@ FORGED: dict[str, dict[str, Break]] = {
     "gpu_aware of 4 GPUs": {"G5-driver-slower-than-of-others": slow_latency(13.2, 12.0)},
     "framework": {
         "G1-model-through-PyTorch": once('"NVIDIA H100 80GB HBM3"', '"NVIDIA A100-SXM4-80GB"'),
+        "G1-PyTorch-without-CUDA": every(r'("torch": "[\d.]+\+)\w+', r"\1cpu"),
+        "G7-PyTorch-in-no-time": every(r'(^{"event": "end".*"seconds": )[\d.]+', r"\g<1>0.001"),
+        "G11-one-operation-twice": copied('"all_gather"', '"reduce_scatter"'),
         "G2-best-through-PyTorch": once(START, f'{START}, "statistic": "best"'),
         "G2-best-of-one-reading": once(READ, f'{READ}, "statistic": "best"'),
         "G3-back-end-hip-through-PyTorch": replaced('"backend": "cuda"', '"backend": "hip"'),
@@ -204,6 +264,11 @@ FORGED: dict[str, dict[str, Break]] = {
     "memory": {
         "G5-host-memory-beyond-its-cores": every(
             r'("operation": "(?:one|all)_cores?".*"gb_per_s": )[\d.]+', r"\g<1>5000"
+        ),
+        "G5-buffers-of-a-copy": replaced('"buffers": "H D"', '"buffers": "H"'),
+        "G5-memory-of-twice-its-rate": every(
+            r'("operation": "local".*"gb_per_s": )[\d.]+(.*"memory_gb_per_s": )[\d.]+',
+            r"\g<1>4000.0\g<2>9628.6",
         ),
         "G2-best-of-copies": once(START, f'{START}, "statistic": "best"'),
         "G4-copy-after-the-end": moved_behind(f"^{READ}.*", END),
@@ -227,7 +292,12 @@ FORGED: dict[str, dict[str, Break]] = {
         "G8-average-above-the-largest": full_table("0.2", "0.9"),
     },
     "fabric_ucx_gpu": {
-        "G4-row-of-ucx_perftest-after-the-exit": moved_behind("^Final.*", "exit_status")
+        "G7-buffers-in-the-host": once("^[+]", "| Send memory:  host |\n+"),
+        "G7-another-size": once("^[+]", "| Message size: 4096 |\n+"),
+        "G7-another-test": once("^[+]", "| Test:         tag match latency |\n+"),
+        "G7-average-rate": replaced("367164.61  367164.61", "1.61  367164.61"),
+        "G10-two-final-rows": once("^(Final.*)$", r"\1\n\1"),
+        "G4-row-of-ucx_perftest-after-the-exit": moved_behind("^Final.*", "exit_status"),
     },
     "fabric_libfabric": {
         "G4-row-of-libfabric-after-the-exit": moved_behind("^1m .*", "exit_status"),
