@@ -179,7 +179,8 @@ class HistoryStore:
 
     def _parsed(self, table: str, number: int, kind: Callable[..., _T], value: object) -> _T:
         try:
-            return parse_document(kind, value if isinstance(value, dict) else _loaded(value))
+            known = value if isinstance(value, dict) else numbers.load_json(str(value))
+            return parse_document(kind, known)
         except ValueError as error:
             raise altered(self.path, f"row {number} of {table}: {error}") from error
 
@@ -232,12 +233,6 @@ def _row(row: sqlite3.Row) -> dict[str, object]:
     if found.get("calibrated") in (0, 1):
         found["calibrated"] = bool(found["calibrated"])
     return found
-
-
-def _loaded(text: object) -> object:
-    if not isinstance(text, str):
-        raise ValueError(f"{str(text)[:40]!a} is not JSON")
-    return numbers.load_json(text)
 
 
 def _numbers(path: Path, rows: Sequence[tuple[object, ...]]) -> Array:
