@@ -105,4 +105,6 @@ def existing(text: str) -> Path:
     path = Path(text).resolve()
     if not path.exists():
         raise ValueError(f"{text!r} does not exist")
+    if not (path.is_file() or path.is_dir()):
+        raise ValueError(f"{text!r} is not a file or directory")
     return path

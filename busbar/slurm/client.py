@@ -133,7 +133,8 @@ def parts_of_job(job: str) -> str:
     """Return what ``show_job`` does without texts of the job's user, which may look like keys."""
     form = "--format=JobId=%A Part=%i JobState=%T NodeList=%N"
     text = answer("squeue", "--noheader", "--all", "--states=all", f"--jobs={job}", form)
-    return re.sub(r" Part=(\d+)\+(\d+) ", r" HetJobId=\1 HetJobOffset=\2 ", text)
+    first = r" Part=(?P<first>\d+)\+(?P<offset>\d+) "
+    return re.sub(first, r" HetJobId=\g<first> HetJobOffset=\g<offset> ", text)
 
 
 def scheduler_of(name: str) -> Scheduler:
