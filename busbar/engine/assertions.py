@@ -65,6 +65,8 @@ def stated(rows: Iterable[Requested], launch: BenchLaunch, shown: LaunchOutput) 
     text = "\n".join(shown.text)
     words = [*pairwise(part for word in launch.command for part in word.split("=", 1))]
     for row in rows:
+        if not re.search(row.when, text) or (row.unless and re.search(row.unless, text)):
+            continue
         asked = [value for option, value in words if option in row.options][-1:]
         asked = asked or [each.format(**counts) for each in row.values]
         found = re.finditer(row.line, text, re.MULTILINE)
@@ -213,8 +215,6 @@ def placement(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     for (host, bus), count in Counter(named).items():
         if count > 1 and not launch.share_gpus:
             yield _FAILED, f"{count} ranks share the GPU {bus} of {host}"
-    if shown.facts.devices and len(named) < launch.ranks and not shown.died:
-        yield _FAILED, f"the tool lists {len(named)} GPUs for {launch.ranks} ranks"
 
 
 def transport(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:

@@ -73,6 +73,9 @@ class Requested(NamedTuple):
     values: Sequence[str] = ()
     """``{ranks}`` and ``{pairs}`` are those of the launch."""
     options: Sequence[str] = ()
+    when: str = ""
+    unless: str = ""
+    """Expressions: the row counts only for an output that has the one, and not the other."""
     always: bool = False
     """Whether each output with readings has such a line, in every version."""
 
