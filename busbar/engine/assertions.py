@@ -40,7 +40,7 @@ def differences(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
 
 
 def copied(readings: Iterable[Reading]) -> Iterator[str]:
-    """Yield that readings repeat one another to the last of five digits, or have no such digits.
+    """Yield that readings repeat one another to the last of five digits.
 
     Two values can be the same, but not two series, nor a quarter of all.
     """
@@ -55,20 +55,19 @@ def copied(readings: Iterable[Reading]) -> Iterator[str]:
         yield "two series of readings are the same to the last digit"
     elif count > max(_SERIES, len(exact) // 4):
         yield f"{count} of {len(exact)} readings are {value:g}"
-    elif len(exact) > _SERIES and all(r.value.is_integer() for r in exact):
-        yield "all readings are whole numbers"
 
 
 def stated(rows: Iterable[Requested], launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
     """Yield what the output says of the request that differs from it, or does not say."""
-    counts = {"ranks": launch.ranks, "pairs": launch.ranks // 2}
     text = "\n".join(shown.text)
     words = [*pairwise(part for word in launch.command for part in word.split("=", 1))]
     for row in rows:
         if not re.search(row.when, text) or (row.unless and re.search(row.unless, text)):
             continue
         asked = [value for option, value in words if option in row.options][-1:]
-        asked = asked or [each.format(**counts) for each in row.values]
+        asked = asked or [
+            each.format(ranks=launch.ranks, pairs=launch.ranks // 2) for each in row.values
+        ]
         found = re.finditer(row.line, text, re.MULTILINE)
         if row.always and shown.readings and not next(found, None):
             yield f"the output does not name its {row.what}"
