@@ -219,21 +219,21 @@ def load(text: str) -> Any:
     return numbers.load_json(text, once=True)
 
 
-def read_document(path: Path, hint: str, *kinds: Any) -> Any:
-    """Return the document in a file; its key ``schema`` selects one of ``kinds``.
+def read_document(path: Path, hint: str, kind: Callable[..., _T], *others: Any) -> _T:
+    """Return the document in a file; its key ``schema`` selects ``kind`` or one of ``others``.
 
     Raises ``BusbarError`` with ``hint`` if it cannot be read or is a different document.
     """
-    by_schema: dict[Any, Any] = {_schema_of(kind): kind for kind in kinds}
+    by_schema: dict[str, Callable[..., _T]] = {_schema_of(each): each for each in (kind, *others)}
     with file_error("cannot be read", path, hint), value_error("{}", path, hint):
         text = read_text(path, _MOST_BYTES)
         data = load(text)
-        schema = data.get("schema", _schema_of(kinds[0])) if isinstance(data, Mapping) else None
+        schema = data.get("schema", _schema_of(kind)) if isinstance(data, Mapping) else None
         if isinstance(schema, str) and schema not in by_schema:
             other = schema.partition("/")[0] in {each.partition("/")[0] for each in by_schema}
             again = ": written by another version of Busbar; write it again" * other
             raise ValueError(f"has the schema {schema!r}, not {' or '.join(by_schema)}{again}")
-        kind = by_schema[schema] if isinstance(schema, str) else kinds[0]
+        kind = by_schema[schema] if isinstance(schema, str) else kind
         return parse_document(kind, data, text, finite=True)
 
 

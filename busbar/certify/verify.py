@@ -60,9 +60,7 @@ class Verification:
 
 def verify(directory: Path, signers: Path | None = None) -> Verification:
     """Verify a record; raise ``BusbarError`` if the directory is not one."""
-    record: records.AcceptanceRecord = read_document(
-        directory / records.RECORD, _HINT, records.AcceptanceRecord
-    )
+    record = read_document(directory / records.RECORD, _HINT, records.AcceptanceRecord)
     signed, problems, unchecked = _signed(directory, signers)
     try:
         problems += _problems(directory, record)

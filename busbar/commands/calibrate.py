@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
 def _document(path: Path) -> CheckDocument:
     """Read the results of a run. Raises ``BusbarError`` if the file is not one."""
     hint = "pass a results.json written by this version of busbar check"
-    document: CheckDocument = read_document(path, hint, CheckDocument)
+    document = read_document(path, hint, CheckDocument)
     # A barrier moves no data and has no band.
     rows = tuple(row for row in document.results if not row.series or row.series.bytes)
     document = replace(document, results=rows)

@@ -161,8 +161,7 @@ class Night:
 
     def load(self) -> NightlyDocument:
         """Return the state; raise ``BusbarError`` if the file does not contain one."""
-        state: NightlyDocument = read_document(self.path(_STATE), _HINT, NightlyDocument)
-        return state
+        return read_document(self.path(_STATE), _HINT, NightlyDocument)
 
     def save(self, state: NightlyDocument) -> None:
         """Write the state as a whole or not at all."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 from busbar.check.snapshot import of_document
 from busbar.cluster.nodes.record import NodeEvidence, NodeLook
@@ -46,7 +47,7 @@ def _look(source: NodeSource, time: float, nodes: Iterable[str], found: Found) -
 
 def look_of(path: Path) -> NodeLook:
     """Read the look in a file; raise ``BusbarError`` if the file does not contain one."""
-    document = read_document(path, _HINT, GateDocument, SweepRun, Analysis, CheckDocument)
+    document: Any = read_document(path, _HINT, GateDocument, SweepRun, Analysis, CheckDocument)
     with value_error("{}", path, _HINT):
         if isinstance(document, GateDocument):
             return _look("gate", seconds(document.time), [document.node], _gated(document))

@@ -142,8 +142,7 @@ def load(directory: Path) -> NodesDocument:
 def read_nodes(path: Path) -> NodesDocument:
     """Return the records in a file; raise ``BusbarError`` for anything else."""
     hint = "pass nodes.json of busbar nightly; if it is damaged, remove it"
-    document: NodesDocument = read_document(path, hint, NodesDocument)
-    return document
+    return read_document(path, hint, NodesDocument)
 
 
 def save(directory: Path, document: NodesDocument) -> None:

@@ -105,5 +105,4 @@ class SweepRun(Sealed):
 def read_sweep(path: Path) -> Analysis | SweepRun:
     """Return the verdict in a file; raise ``BusbarError`` for anything else."""
     hint = "pass the JSON output of busbar sweep analyse or busbar sweep run"
-    sweep: Analysis | SweepRun = read_document(path, hint, Analysis, SweepRun)
-    return sweep
+    return read_document(path, hint, Analysis, SweepRun)
