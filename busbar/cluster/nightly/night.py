@@ -102,10 +102,9 @@ class NightlyDocument(Sealed):
     def contradictions(self) -> Contradictions:
         """Yield each key that contradicts others, or has an impossible value."""
         begun = past(self.begun, "begun")
-        names = [stage.name for stage in self.stages]
-        if not {*names} <= {*self.names} or len({*self.names}) < len(self.names):
+        if {stage.name for stage in self.stages} - {*self.names} or [*repeated(self.names)]:
             yield "names", "has a stage twice, or lacks one that has begun"
-        for at in repeated(names):
+        for at in repeated(stage.name for stage in self.stages):
             yield f"stages.{at}.name", "is listed twice"
         for at, stage in enumerate(self.stages):
             key, bad = f"stages.{at}", [one for one in stage.findings if one.verdict.is_problem]
@@ -114,7 +113,7 @@ class NightlyDocument(Sealed):
             yield from ((f"{key}.{name}", what) for name, what in outside(stage, {"seconds": 1e7}))
             if stage.begun and past(stage.begun, f"{key}.begun") < begun - CLOCKS_S:
                 yield f"{key}.begun", f"is {stage.begun}, before the night"
-            if len({*stage.nodes}) < len(stage.nodes) or "" in stage.nodes:
+            if "" in stage.nodes or [*repeated(stage.nodes)]:
                 yield f"{key}.nodes", "has a node twice, or one without a name"
             if {*stage.left_out} - {*stage.nodes}:
                 yield f"{key}.left_out", "has a node on which the stage did not run"
