@@ -134,9 +134,7 @@ def against_nodes(clauses: Iterable[Clause], checked: Snapshot) -> Iterator[tupl
             if judged.state == "not met" and row.where:
                 why = f"{row.check}: {judged.why}{causes.get(row.check, '')}"
                 joint.append((frozenset(row.where.split(",")), why))
-    for nodes, why in joint:
-        if len(nodes) == 1:
-            yield next(iter(nodes)), why
+    yield from ((next(iter(nodes)), why) for nodes, why in joint if len(nodes) == 1)
     pairs = [nodes for nodes, _ in joint if len(nodes) > 1]
     if len(common := frozenset.intersection(*pairs) if pairs else frozenset()) == 1:
         yield next(iter(common)), next(why for nodes, why in joint if len(nodes) > 1)

@@ -150,10 +150,8 @@ def _short(document: Mapping[str, Any]) -> dict[str, Any]:
             digests[name] = digest["hex"][:_DIGEST_SHOWN]
         elif name in _ENVIRONMENTS and isinstance(value, Mapping):
             plain["env"] = kept_environment({str(k): str(v) for k, v in value.items()})
-        elif isinstance(value, Mapping):
-            plain[name] = _short(value)
         else:
-            plain[name] = value
+            plain[name] = _short(value) if isinstance(value, Mapping) else value
     return {**redact_document(plain), **digests}
 
 

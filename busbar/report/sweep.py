@@ -78,8 +78,7 @@ def _findings(
     if isinstance(sweep, SweepRun):
         for pair in sweep.wrong_data:
             yield Verdict.FAILED, nodes_of(pair, known), f"wrong data: {pair}"
-        for gone in sweep.gone:
-            yield Verdict.NOT_RUN, (gone.node,), gone.reason
+        yield from ((Verdict.NOT_RUN, (gone.node,), gone.reason) for gone in sweep.gone)
     for name in sweep.unmeasured:
         # One pair that failed leaves both nodes measured by their other pairs.
         if nodes_of(name, known) == (name,):

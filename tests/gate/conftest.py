@@ -13,7 +13,7 @@ import pytest
 from busbar.gate import bounded
 from busbar.gate.bounded import T, Task, TaskOutcome
 
-from .node import Node, healthy
+from .node import UPTIME_S, Node, healthy
 
 # The gate imports these in a child process, each time. Here, all children have them already.
 for _name in ("expect.floors", "explain.xid", "site.load"):
@@ -55,3 +55,8 @@ def in_process(request: pytest.FixtureRequest) -> None:
     """``at_once``, except for a case that needs processes of its own."""
     if not request.node.get_closest_marker("run"):
         request.getfixturevalue("at_once")
+
+
+@pytest.fixture
+def uptime(monkeypatch: pytest.MonkeyPatch, at_once: None) -> None:
+    monkeypatch.setattr("busbar.gate.passive._uptime_s", lambda: UPTIME_S)

@@ -10,12 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from busbar.commands.gate import _xid, compile_site
+from busbar.gate.findings import GateDocument
 from busbar.gate.run import GateOptions
 from busbar.gate.site import GateSite
 from busbar.gate.slurm import SlurmContext
 from busbar.site.load import load
+from busbar.verdict import Verdict
 from tests.files import executable
 
+UPTIME_S = 1e6
+RECOVERY = "<gpu_recovery_action>None</gpu_recovery_action>"
+OLD = (RECOVERY, "")  # drivers before 550 have none
 SITE = """\
 name: here
 description: two GPUs
@@ -175,3 +180,19 @@ def healthy(root: Path) -> Node:
     node.write(f"{port}/rate", "400 Gb/sec (4X NDR)\n")
     node.write(f"{port}/counters/link_downed", "0\n")
     return node
+
+
+def kmsg(text: str, ago_s: float = 60, level: int = 3, number: int = 0) -> str:
+    """A record of the kernel log."""
+    at = int((UPTIME_S - ago_s) * 1e6)
+    device = text.startswith("amdgpu 0000:") and f" SUBSYSTEM=pci\n DEVICE=+pci:{text[7:19]}\n"
+    return f"{level},{number},{at},-;{text}\n{device or ''}"
+
+
+def found(result: GateDocument) -> set[tuple[str, str, str]]:
+    """The checks that did not pass."""
+    return {
+        (str(each.verdict), each.check, each.where)
+        for each in result.checks
+        if each.verdict is not Verdict.PASS
+    }

@@ -15,9 +15,9 @@ from busbar.gate.slurm import SlurmContext
 from busbar.verdict import Verdict
 from tests.cases import cases, some
 
-from .node import Node, gpu, report
+from .node import OLD, Node, gpu, kmsg, report
 from .test_broken import BROKEN, in_children
-from .test_state import OLD, XID, kmsg
+from .test_kernel_log import XID
 
 UPTIME_S = 1e6
 _NO_ANSWER = ("nvidia-smi", "a mount", "sysfs hangs", "the links", "the driver")

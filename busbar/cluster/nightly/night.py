@@ -253,8 +253,7 @@ def _lines(night: Night, state: NightlyDocument) -> Iterator[str]:
             yield f"  and {len(wrong) - _MOST} more"
     if state.left_out:
         yield f"failed the gate, not tested further: {fold(sorted(state.left_out))}"
-    for node in state.unusable[:_MOST]:
-        yield f"not tested: {node}"
+    yield from (f"not tested: {node}" for node in state.unusable[:_MOST])
     if len(state.unusable) > _MOST:
         yield f"not tested: {len(state.unusable) - _MOST} more"
     yield from state.records

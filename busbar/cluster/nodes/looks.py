@@ -78,8 +78,7 @@ def _swept(sweep: SweepRun | Analysis, nodes: set[str]) -> Found:
     for pair in sweep.suspects:
         yield pair.a, "suspect: measure it again", False, "retest"
     if isinstance(sweep, SweepRun):
-        for gone in sweep.gone:
-            yield gone.node, gone.reason, True, "reboot"
+        yield from ((gone.node, gone.reason, True, "reboot") for gone in sweep.gone)
         for node in sweep.unsteady:
             yield node, "slow at times, possibly packet loss", False, "retest"
         for place in sweep.wrong_data:
