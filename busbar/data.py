@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def _number() -> str:
         return "not installed"
 
 
+@cache
 def commit() -> str:
     """Return the commit from git or, without a repository, from the build."""
     if CHECKOUT and (CHECKOUT / ".git").exists():

@@ -201,7 +201,7 @@ class JudgingMixin(Configured):
         """Return what the run was measured with."""
         image = _image_facts(self.environment.image) if self.environment.image else {}
         ran = {_FACTS.get(name, name): version for name, version in versions.items() if version}
-        facts = {"commit": _commit(), **image, **self.environment.locked, **ran}
+        facts = {"commit": commit(), **image, **self.environment.locked, **ran}
         return {**facts, **node_facts(Path(self.stagedir))}
 
     @sanity_function
@@ -230,11 +230,6 @@ _DIGEST_SHOWN = 12
 def _image_facts(image: Image) -> dict[str, str]:
     digest = {"image_digest": image.digest[:_DIGEST_SHOWN]} if image.digest else {}
     return {"image": image.reference, **digest}
-
-
-@cache
-def _commit() -> str:
-    return commit()
 
 
 def _short(host: str) -> str:

@@ -12,7 +12,6 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from importlib.util import find_spec
-from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from busbar.check.places import Order
@@ -90,12 +89,7 @@ class ReFrame:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the process; it cancels the jobs of running checks."""
         self._process.terminate()
         try:

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from busbar.engine.bands import pair
 from busbar.engine.own_programs import contradictions
 from busbar.engine.reading import Reading
@@ -13,13 +11,7 @@ from busbar.engine.tool import Programs, Tool, measured
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.expect.measured import beside_plain_copies
-from busbar.site.delivery import Delivery
-from busbar.site.model import Site
 from busbar.tools.gpu_aware.answer import answer, correctness
-
-
-def _declared(site: Site, delivery: Delivery) -> Sequence[str]:
-    return ["gpu_aware"]
 
 
 def _band(run: Run, reading: Reading) -> Expectation:
@@ -40,7 +32,7 @@ def _band(run: Run, reading: Reading) -> Expectation:
 TOOL = Tool(
     benches=("gpu_aware",),
     programs=Programs(pattern="gpu_aware"),
-    declared=_declared,
+    declared=lambda *_: ["gpu_aware"],
     reader=None,
     bands=lambda run, reading: [_band(run, reading)],
     answer=answer,

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -17,8 +16,6 @@ from busbar.engine.tool import Programs, Tool, measured
 from busbar.expect import NoExpectation
 from busbar.expect.expectation import Expectation
 from busbar.expect.floors import host_copy, memory_copy
-from busbar.site.delivery import Delivery
-from busbar.site.model import Site
 from busbar.units import MIB
 
 _BUFFERS = {"one_core": "H", "all_cores": "H", "local": "D", "peer": "D D"}
@@ -28,10 +25,6 @@ _STORES_GB_PER_S = 400.0
 Architectures Optimization Reference Manual: one 512-bit store a cycle, to the L1 cache)."""
 _MOST_CORES = 2048
 """More than any node has, for a site that states none."""
-
-
-def _declared(site: Site, delivery: Delivery) -> Sequence[str]:
-    return [] if delivery.kind == "image" else ["memory"]
 
 
 def _copy(run: Run, reading: Reading) -> Expectation:
@@ -78,7 +71,7 @@ def size_of(gpus: int) -> int:
 TOOL = Tool(
     benches=("memory",),
     programs=Programs(),
-    declared=_declared,
+    declared=lambda _, delivery: [] if delivery.kind == "image" else ["memory"],
     reader=None,
     bands=lambda run, reading: [_copy(run, reading)],
     answer=partial(answer_operations, "bw", _BUFFERS),
