@@ -99,8 +99,9 @@ def rank_died(context: Context) -> Finding | None:
     status = facts.exit_status
     failed = status is not None and status.code not in (0, _TIMEOUT_STATUS)
     if not deaths and not errors and not failed:
-        if not context.of_check or not (line := unclear(context)):
-            return None  # a log has other programs, a check has none
+        line = unclear(context) if context.of_check else None  # a log has other programs
+        if not line or (status and status.evidence.is_before(line)):
+            return None  # after the launch has ended, the site prints what it likes
         return failure(line.text.strip(), line, certain=False, effect=Verdict.UNKNOWN)
     # A message that was joined from two lines is at the place of its first line.
     places = {(s.evidence.file, s.evidence.line): s.evidence for s in reversed(deaths)}
