@@ -76,7 +76,7 @@ def test_a_slow_link_is_refused_and_its_repair_granted(fleet: Fleet, tmp_path: P
     assert acceptance.on_head("certify", "verify", acceptance.directory).returncode == 3
     before = acceptance.works
     status, found = acceptance.run("--repaired", "n3")
-    assert status == 0
+    assert status == 0, found["sentence"]
     assert found["sentence"].startswith("accepted: ")
     assert [event["node"] for event in found["account"]] == ["n3"]
     repeated = acceptance.works[len(before) :]
