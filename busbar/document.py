@@ -8,6 +8,7 @@ the standard library; pydantic reads files and generates JSON schemas.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -116,7 +117,7 @@ def to_json(value: Any) -> Any:
 
 def json_text(document: Sealed) -> str:
     """Return the text of a file with a document."""
-    return seal.sealed_text(to_json(document))
+    return json.dumps(to_json(document), indent=1) + "\n"
 
 
 def _items(value: Any) -> Iterator[tuple[str, Any]]:
@@ -176,14 +177,11 @@ def _in_slices(value: Any, validated: Callable[[Any], Any]) -> Any:
     return found
 
 
-def parse_document(
-    kind: Callable[..., _T], data: object, text: str = "", *, finite: bool = False
-) -> _T:
+def parse_document(kind: Callable[..., _T], data: object, *, finite: bool = False) -> _T:
     """Return the document in JSON data; raise ``ValueError`` that names the wrong key.
 
-    ``text`` is what the data were read from. With ``finite``, NaN and infinity are errors, too. A
-    class whose values must agree with each other has a method ``contradictions``, which yields
-    keys and what is wrong with them.
+    With ``finite``, NaN and infinity are errors, too. A class whose values must agree with each
+    other has a method ``contradictions``, which yields keys and what is wrong with them.
     """
     from pydantic import ValidationError  # noqa: PLC0415 - as above
 
@@ -193,7 +191,7 @@ def parse_document(
         raise ValueError(wrong_key(error)) from error
     agreed(document)
     if isinstance(document, Sealed) and isinstance(data, Mapping):
-        seal.refuse_changed(data, text)  # last: an error above names the key
+        seal.refuse_changed(data)  # last: an error above names the key
     return document
 
 
@@ -226,15 +224,14 @@ def read_document(path: Path, hint: str, kind: Callable[..., _T], *others: Any) 
     """
     by_schema: dict[str, Callable[..., _T]] = {_schema_of(each): each for each in (kind, *others)}
     with file_error("cannot be read", path, hint), value_error("{}", path, hint):
-        text = read_text(path, _MOST_BYTES)
-        data = load(text)
+        data = load(read_text(path, _MOST_BYTES))
         schema = data.get("schema", _schema_of(kind)) if isinstance(data, Mapping) else None
         if isinstance(schema, str) and schema not in by_schema:
             other = schema.partition("/")[0] in {each.partition("/")[0] for each in by_schema}
             again = ": written by another version of Busbar; write it again" * other
             raise ValueError(f"has the schema {schema!r}, not {' or '.join(by_schema)}{again}")
         kind = by_schema[schema] if isinstance(schema, str) else kind
-        return parse_document(kind, data, text, finite=True)
+        return parse_document(kind, data, finite=True)
 
 
 def _schema_of(kind: Any) -> str:

@@ -24,7 +24,7 @@ from busbar.errors import BusbarError
 from busbar.gate import site as gate_site
 from busbar.gate.findings import Basis, GateDocument, GateFinding, concluded
 from busbar.gate.site import Rule, Rules
-from busbar.seal import sealed, sealed_text
+from busbar.seal import sealed
 from busbar.site.load import load
 from busbar.verdict import Verdict
 from tests.cases import cases, some
@@ -223,16 +223,16 @@ def test_an_edit_of_a_sealed_document_is_found(kind: Callable[..., Any]) -> None
         edited = forged(document, way, value)
         assert edited != document, way
         with pytest.raises(ValueError, match="was changed after it was written: its sha256"):
-            parse_document(kind, edited, sealed_text(edited).replace(" ", ""))
+            parse_document(kind, edited)
         del edited["sha256"]
         assert parse_document(kind, edited)
-    text = sealed_text(document)
+    text = json.dumps(document, indent=1)
     jq = json.dumps(document, sort_keys=True, ensure_ascii=False).replace(".0,", ",")
     for form in (text, text.replace("24.0", "24"), jq):
-        assert parse_document(kind, json.loads(form), form) == parse_document(kind, document)
+        assert parse_document(kind, json.loads(form)) == parse_document(kind, document)
     changed = text.replace(document["sha256"], "0" * 64)
     with pytest.raises(ValueError, match="was changed"):
-        parse_document(kind, json.loads(changed), changed)
+        parse_document(kind, json.loads(changed))
 
 
 @cases(

@@ -189,7 +189,7 @@ def _parsed(path: Path, place: ImportPlace) -> tuple[str, str, Iterable[HistoryR
                 session = reframe.parse_report(text)
                 return "report of ReFrame", SESSION + session.uuid, session.records
             if document.get("schema") == CheckDocument.schema:
-                results = parse_document(CheckDocument, document, text, finite=True)
+                results = parse_document(CheckDocument, document, finite=True)
                 # The same readings as in ReFrame's session, which must not count twice.
                 source = SESSION + results.sessions[0] if any(results.sessions[:1]) else source
                 return "results of busbar check", source, tuple(_checked(results))

@@ -31,7 +31,7 @@ from busbar.certify.ledger import Ledger
 from busbar.certify.verify import verify
 from busbar.document import load
 from busbar.errors import BusbarError
-from busbar.seal import refuse_changed, sealed, sealed_text
+from busbar.seal import refuse_changed, sealed
 from busbar.terminal import stdout
 from tests.certify.records import FakeFleet
 
@@ -64,7 +64,7 @@ def resealed(directory: Path) -> None:
             try:
                 refuse_changed(document)
             except ValueError:
-                file.write_text(sealed_text(sealed(document)))
+                file.write_text(json.dumps(sealed(document)))
 
 
 def rewritten(directory: Path) -> None:
