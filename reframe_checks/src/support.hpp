@@ -414,7 +414,7 @@ Output: JSON lines. Exit status: 0 all correct, 1 wrong data, 2 usage, 3 number 
                        reduce_scatter_block,reduce,gather,scatter, and one-sided put,get in host memory
   --schedule KIND      pairs: one pair at a time, the others asleep (default); rounds: disjoint pairs at once
   --window N           messages in flight in the bandwidth test (64)
-  --seconds S          measured time of one reading, at least (0.05); four times that for mean bandwidths of up to 4M
+  --seconds S          measured time of one reading, at least (0.05); mean bandwidths of up to 4M take four times that, or 0.2
   --statistic KIND     mean: over all windows but the slowest tenth (up to 4M: fifth), and a latency that one in ten beats (default);
                        best: the best window
   --copy               also measure a plain copy between the two processes of a pair (host memory, one node)

@@ -646,7 +646,7 @@ Output: JSON lines. Exit status: 0 all correct, 1 wrong data, 2 usage, 3 number 
                        reduce_scatter_block,reduce,gather,scatter, and one-sided put,get in host memory
   --schedule KIND      pairs: one pair at a time, the others asleep (default); rounds: disjoint pairs at once
   --window N           messages in flight in the bandwidth test (64)
-  --seconds S          measured time of one reading, at least (0.05); four times that for mean bandwidths of up to 4M
+  --seconds S          measured time of one reading, at least (0.05); mean bandwidths of up to 4M take four times that, or 0.2
   --statistic KIND     mean: over all windows but the slowest tenth (up to 4M: fifth), and a latency that one in ten beats (default);
                        best: the best window
   --copy               also measure a plain copy between the two processes of a pair (host memory, one node)
@@ -1761,7 +1761,10 @@ class PairMeter {
     // How long the timed windows of a size last. The CPU sets the rate of short messages, and that of a virtual machine can be slower
     // for up to 0.15 s while its guest counts no waiting: posting the sends, which needs no GPU, takes longer by the same factor.
     // Of readings of 0.05 s at 1 MiB between two H100, 7 to 18 % were below their band for that; windows must outlast it.
-    double lasting(std::size_t bytes) const { return options_.seconds * (bytes <= cpu_bound && !options_.best ? 4 : 1); }
+    double lasting(std::size_t bytes) const {
+        constexpr double outlasts = 0.2;
+        return bytes > cpu_bound || options_.best ? options_.seconds : std::max(options_.seconds, std::min(4 * options_.seconds, outlasts));
+    }
 
     // `count` turns, the shortest first; more where they end before `seconds`, as the turn they were counted by may have been slow.
     // Where other programs take the CPUs, each may wait for its turn to run: what takes five times as long as it should ends then.

@@ -20,7 +20,7 @@ class GpuAwareMpi(Package, CudaPackage, ROCmPackage):
     version(
         "1.0",
         url=Path(__file__).with_name("gpu_aware.cpp").as_uri(),
-        sha256="3a39dcd0e3f3a13b2ce46f0b59a789b773a66a998b8881266b2e18ad22a13937",
+        sha256="57fd69ce623a8059a36358e48e288684320729d31a2a3728c55c8f1e9f9943c5",
         expand=False,
     )
 
