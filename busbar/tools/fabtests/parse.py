@@ -46,21 +46,22 @@ def rows(lines: Iterable[str]) -> list[FabtestsRow]:
             if rate is None:
                 raise ValueError(f"{line.strip()!r} has no rate")
             back = row.get("#ack", row.get("#sent", "")).removeprefix("=")
-            # The rate has two decimals.
-            same = math.isnan(each) or math.isclose(
-                rate * each, nbytes, rel_tol=_DIGITS, abs_tol=0.006 * each
-            )
-            # The total is cut to one decimal of its unit, the time has two.
+            same = math.isnan(each) or _product(rate, each, nbytes, _DIGITS)
+            # The total is cut to one decimal of its unit.
             total, lasted = _sized(row.get("total", "")), row.get("time", "")
-            if total and rate and lasted:
-                time_s = numbers.real_or_nan(lasted.rstrip("s"))
-                same &= math.isclose(total / rate * 1e-6, time_s, rel_tol=0.1, abs_tol=0.006)
+            if total and lasted:
+                same &= _product(rate, numbers.real_or_nan(lasted.rstrip("s")), total * 1e-6, 0.1)
             sent = row.get("#sent", "")
             count = _sized(sent or row.get("iters", ""), _THOUSANDS)
             if total and count and sent:  # there and back
                 same &= math.isclose(2 * count * nbytes, total, rel_tol=0.1)
             table.append(FabtestsRow(nbytes, rate / 1e3, back == sent, same, count))
     return table
+
+
+def _product(rate: float, time: float, size: float, share: float) -> bool:
+    """Whether a rate times a time, of two decimals each, is a size."""
+    return abs(rate * time - size) <= share * size + 0.006 * (rate + time)
 
 
 def _sized(word: str, units: Mapping[str, int] = _UNITS) -> int | None:
