@@ -12,7 +12,6 @@ from hashlib import sha256
 from typing import Any
 
 KEY = "sha256"
-_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 
 
 class Sealed:
@@ -28,7 +27,7 @@ def sealed(document: Mapping[str, Any]) -> dict[str, Any]:
     1.0 as 1.
     """
     rest = {key: value for key, value in document.items() if key != KEY}
-    text = _CANONICAL.encode(rest)
+    text = json.dumps(rest, sort_keys=True, separators=(",", ":"))
     for end in ",]}":
         text = text.replace(f".0{end}", end)
     return {**rest, KEY: sha256(text.encode()).hexdigest()}

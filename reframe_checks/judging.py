@@ -244,4 +244,5 @@ def _site(directory: Path) -> sites.Site:
 
 def lines_of(path: Path) -> list[str]:
     """Return a job's output; bytes that are no text are shown as such, and lose nothing else."""
-    return path.read_text(encoding="utf-8", errors="backslashreplace").splitlines()
+    with path.open(encoding="utf-8", errors="backslashreplace") as lines:
+        return [line.removesuffix("\n") for line in lines]

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 import signal
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import pairwise
+from operator import attrgetter
 
 from busbar.engine.job_output import JobOutput
 from busbar.engine.launch import BenchLaunch, LaunchOutput
@@ -23,6 +24,7 @@ from busbar.parse.events import Check, End, Error, Idle, Placed, Rank, RankPlace
 from busbar.parse.tables import beside
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
+from busbar.words import grouped
 
 
 def differences(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[str]:
@@ -46,9 +48,8 @@ def copied(readings: Iterable[Reading]) -> Iterator[str]:
     """
     rates = [r for r in readings if r.kind in ("bw", "busbw")]
     exact = [r for r in rates if r.value >= _EXACT_GB_PER_S[r.in_place is not None]]
-    series: dict[tuple[object, ...], list[float]] = defaultdict(list)
-    for r in exact:
-        series[r.kind, r.in_place, r.operation, r.source, r.target, r.buffers].append(r.value)
+    of_series = attrgetter("kind", "in_place", "operation", "source", "target", "buffers")
+    series = grouped((of_series(r), r.value) for r in exact)
     alike = Counter(tuple(values) for values in series.values() if len(values) >= _SERIES)
     value, count = Counter(r.value for r in exact).most_common(1)[0] if exact else (0.0, 0)
     if max(alike.values(), default=0) > 1:
@@ -341,13 +342,6 @@ def answer(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
         yield _FAILED, f"{launch.bench}: {text}"
 
 
-ASSERTIONS: dict[str, Assertion] = {
-    "ranks": ranks,
-    "placement": placement,
-    "transport": transport,
-    "data": data,
-    "metrics": metrics,
-    "nonce": nonce,
-    "answer": answer,
-}
+_ALL = (ranks, placement, transport, data, metrics, nonce, answer)
+ASSERTIONS: dict[str, Assertion] = {each.__name__: each for each in _ALL}
 """By the names of the minimum list; ``low`` and ``impossible`` are in `busbar.engine.judge`."""

@@ -28,9 +28,10 @@ clauses:
     check: pt2pt
     bytes: 16 MiB
     at_least: low
-  - {require: check, check: framework, operation: all_gather, bytes: 1 GiB, at_least: low}
+  - {require: check, check: xccl, operation: all_gather, bytes: 1 GiB, at_least: low}
 """
-CHECKS = ("xccl%size_set=quick%collective=all_reduce", "pt2pt%size_set=quick", "framework")
+_XCCL = "xccl%size_set=quick%collective="
+CHECKS = (f"{_XCCL}all_reduce", f"{_XCCL}all_gather", "pt2pt%size_set=quick")
 
 
 @sampled(

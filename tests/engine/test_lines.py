@@ -78,8 +78,12 @@ def test_words_of_errors_are_no_errors() -> None:
 
 
 def test_words_that_name_no_cause() -> None:
-    """Nothing but a benchmark prints after its results in a check."""
-    outcome = kept(KIND, f"{KIND.text}\nnode gpu12 vanished from the fabric")
+    """Nothing but a benchmark prints after its results in a check, until its launch has ended."""
+    line, status = "node gpu12 vanished from the fabric", "exit_status=0"
+    after = kept(KIND, f"{KIND.text}\n{line}")
+    assert after.verdict is Verdict.PASS
+    assert "after-results" in [note.id for note in after.notes]
+    outcome = kept(KIND, KIND.text.replace(status, f"{line}\n{status}"))
     assert outcome.verdict is Verdict.UNKNOWN
     assert [(each.id, each.confidence) for each in outcome.causes] == [("rank-died", "likely")]
     assert "gpu12 vanished" in outcome.sentence()

@@ -14,8 +14,7 @@ from busbar.errors import BusbarError
 
 GRACE_S = 45
 """How long a stage may take to end its jobs and to write what it measured."""
-_MOST_BYTES = 2**24
-_MOST_CHARACTERS = 300
+_MOST_BYTES, _MOST_CHARACTERS = 2**24, 300
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,7 @@ class Ended:
 
 def run(command: Sequence[str], stdout: Path, log: Path, deadline: float | None) -> Ended:
     """Run a command; end it at ``deadline``, a time of the monotonic clock."""
-    begun = time.monotonic()
-    late = False
+    begun, late = time.monotonic(), False
     try:
         with stdout.open("wb") as out, log.open("ab") as errors:
             process = subprocess.Popen(
