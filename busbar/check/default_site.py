@@ -12,7 +12,7 @@ from busbar.detect.detected import NAME
 from busbar.detect.gather import Outputs
 from busbar.detect.machine import compose, detect, match
 from busbar.detect.write import write as write_site
-from busbar.errors import BusbarError
+from busbar.parse.tables import refused
 from busbar.site.load import load, names, ships
 from busbar.site.model import Site
 from busbar.slurm.client import cluster_name
@@ -55,9 +55,7 @@ def _detected(
     if name and (load(name).scheduler in ("local", site.scheduler) or not ships(load(name))):
         return name
     if detected.gpu_tool_failed:
-        what = f"the GPUs of this machine cannot be used: {'; '.join(detected.gpu_tool_failed)}"
-        hint = "repair the driver, or pass --site (--site local checks no GPUs)"
-        raise BusbarError(what, hint=hint)
+        raise refused(__file__, "no-gpus", why="; ".join(detected.gpu_tool_failed))
     directory = output / "site" / NAME
     shutil.rmtree(directory, ignore_errors=True)
     write_site(site, directory)

@@ -12,7 +12,8 @@ from busbar.check.calibrate import Accept, CalibrationResult, below_model, calib
 from busbar.commands.declare import show
 from busbar.document import read_document
 from busbar.engine.check_document import CheckDocument
-from busbar.errors import BusbarError, value_error
+from busbar.errors import value_error
+from busbar.parse.tables import refused
 from busbar.plain import Column, Part
 from busbar.site.calibration import load, write
 from busbar.site.load import ships
@@ -38,9 +39,7 @@ def run(args: argparse.Namespace) -> int:
     """
     site = sites.load(args.site)
     if site.directory is None or ships(site):
-        what = "ships with Busbar, and a calibration is valid for one machine only"
-        hint = "create your own site: busbar site detect --output DIR"
-        raise BusbarError(what, where=f"site {site.name}", hint=hint)
+        raise refused(__file__, "shipped", f"site {site.name}")
     found = calibrate(
         {str(file): _document(file) for file in args.files},
         site=site.name,

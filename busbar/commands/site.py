@@ -25,6 +25,7 @@ from busbar.detect.write import facts, write, write_like
 from busbar.document import to_json, written
 from busbar.errors import BusbarError
 from busbar.expect.lint import lint
+from busbar.parse.tables import refused
 from busbar.plain import Column, Part
 from busbar.site.delivery import DeliveryKind, Stack
 from busbar.site.family import Variable
@@ -213,8 +214,7 @@ def _detect(args: argparse.Namespace) -> int:
 
 def _write_like(args: argparse.Namespace) -> int:
     if not args.output or args.files:
-        what = "--like requires --output DIR, and excludes --from"
-        raise BusbarError(what, hint="the last part of DIR is the name of the new site")
+        raise refused(__file__, "no-output")
     refuse_links(args.output, "--output")  # resolve() hides them
     directory = args.output.resolve()
     file = write_like(sites.load(args.like), directory.name, directory.parent)
@@ -255,9 +255,7 @@ def _env(args: argparse.Namespace) -> int:
     refuse_unknown(site, "stack", args.stack, sorted({d.stack for d in site.all_deliveries}))
     most = max((n.gpus.count for n in site.node_types.values() if n.gpus), default=0)
     if args.gpus is not None and not 1 <= args.gpus <= most:
-        what = f"must be 1 to {most}, got {args.gpus}"
-        hint = f"a node of {site.name} has {most} GPUs"
-        raise BusbarError(what, where="--gpus", hint=hint)
+        raise refused(__file__, "not-so-many", "--gpus", most=most, gpus=args.gpus, site=site.name)
     stack, lane = args.stack, args.lane
     if args.modules:
         _, delivery, lane = find_environment(site, lane)

@@ -37,6 +37,7 @@ from busbar.explain.rules_end import is_alone, missing_sizes, of_another_program
 from busbar.explain.timeline import Position
 from busbar.explain.without_band import asked_versions, other_gpus, unjudged
 from busbar.parse.events import Check, Rank
+from busbar.parse.tables import beside
 from busbar.parse.text import Source
 from busbar.site.model import Site
 from busbar.tools.nccl_tests.answer import columns_operation
@@ -192,13 +193,7 @@ def _waived(slow: Judged) -> Note:
     )
 
 
-_LIBRARIES = {
-    "rccl": "RCCL",
-    "nccl": "NCCL",
-    "ofi": "aws-ofi-nccl",
-    "ucx": "UCX",
-    "mpich": "MPICH",
-}
+_LIBRARIES = beside(__file__)
 
 
 def _library(facts: JobOutput) -> str:

@@ -13,7 +13,6 @@ line in the output of ``dmesg``, but not in `/dev/kmsg`, where it is escaped: a 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -22,7 +21,6 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from pkgutil import get_data
 from typing import Literal
 
 from busbar.gate.sysfs import number_in
@@ -32,8 +30,20 @@ ErrorKind = Literal["xid", "sxid", "amdgpu"]
 _HEAD = re.compile(r"\d{1,9},(?P<number>\d+),(?P<us>\d+),[^;]*;")
 _BUS = r"(?:[0-9A-Fa-f]{4}){1,2}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?"
 _ERRORS: dict[ErrorKind, re.Pattern[str]] = {
-    kind: re.compile("".join(parts).replace("{bus}", f"(?P<bus>{_BUS})"))
-    for kind, parts in json.loads(get_data(__name__, "kernel_log.json") or "").items()
+    "xid": re.compile(
+        rf"NVRM: Xid \((?:PCI:)?(?P<bus>{_BUS})(?: GPU-I:\w+)?\): (?P<code>\d{{1,4}}),"
+        r"(?P<rest>.*)"
+    ),
+    "sxid": re.compile(
+        rf"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<bus>{_BUS})\): (?P<code>\d{{1,6}}),"
+        r" (?P<rest>Fatal.*)"
+    ),
+    "amdgpu": re.compile(
+        rf"amdgpu (?P<bus>{_BUS}): (?:amdgpu: )?(?P<code>)(?P<rest>.*(?:GPU reset begin"
+        r"|GPU reset\(\d+\) failed|GPU recovery failed|page fault|ring \S+ timeout"
+        r"|(?<!\b0 )(?<!\b0 new )uncorrectable hardware error|[Ff]atal error|bad state"
+        r"|bad page threshold|device lost from bus).*)"
+    ),
 }
 _QUOTED = re.compile(r"(?<=.)\bprocess\b.*", re.IGNORECASE)
 """What amdgpu quotes: ``for process NAME pid 7 thread NAME``, ``Process information: ...``."""

@@ -20,10 +20,11 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from busbar.document import load, parse_document
-from busbar.errors import BusbarError, value_error
+from busbar.errors import value_error
 from busbar.history.model import HistoryBounds
 from busbar.history.record import VARIABLE, HistoryRecord, Measured
 from busbar.history.store import SQLITE_ERRORS
+from busbar.parse.tables import refused
 from busbar.units import seconds
 
 FILE = "results.db"
@@ -123,9 +124,7 @@ def _sessions(path: Path, known: Callable[[str], bool]) -> Iterator[tuple[str, s
             return  # ReFrame could only begin it
         version = db.execute("SELECT schema_version FROM metadata").fetchone()
         if version and version[0] != _VERSION:
-            what = f"ReFrame's results are of version {version[0]}, this Busbar reads {_VERSION}"
-            hint = "import the reports instead: busbar history import reframe.json"
-            raise BusbarError(what, where=str(path), hint=hint)
+            raise refused(__file__, "other-version", path, version=version[0], known=_VERSION)
         uuids = db.execute("SELECT uuid FROM sessions ORDER BY session_start_unix").fetchall()
         for (uuid,) in uuids:
             if isinstance(uuid, str) and known(uuid):

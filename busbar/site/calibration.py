@@ -13,7 +13,8 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from busbar.boundary import replace_file
-from busbar.errors import BusbarError, file_error
+from busbar.errors import file_error
+from busbar.parse.tables import refused
 from busbar.site.model import Positive, Site
 from busbar.site.record import Record
 from busbar.site.yamlfile import Document, parse
@@ -153,9 +154,7 @@ def load(site: Site) -> Calibration | None:
         return None
     found = _load(path, changed)
     if found.site != site.name:
-        what = f"is the calibration of site {found.site!r}, not {site.name!r}"
-        hint = f"remove the file, or run busbar site calibrate --site {site.name}"
-        raise BusbarError(what, where=str(path), hint=hint)
+        raise refused(__file__, "other-site", path, of=found.site, site=site.name)
     return found
 
 

@@ -113,11 +113,12 @@ def test_a_configuration_that_fails_is_one_line(tmp_path: Path, text: str, says:
 def test_plain_reframe_is_told_by_variables(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     assert Choice.from_variables() == Choice()
-    for name, value in (("LANE", "l"), ("PREFIX", "p"), ("DELIVERY", "spack"), ("DECLARED", "1")):
+    values = {"LANE": "mpich", "PREFIX": "p", "DELIVERY": "spack", "DECLARED": "1"}
+    for name, value in values.items():
         monkeypatch.setenv(f"BUSBAR_{name}", value)
     monkeypatch.setenv("BUSBAR_IMAGE", "some.sif")
     monkeypatch.setenv("BUSBAR_INJECT", "/a:/b")
-    stack = {"lane": "l", "prefix": tmp_path / "p", "delivery": "spack", "declared": True}
+    stack = {"lane": "mpich", "prefix": tmp_path / "p", "delivery": "spack", "declared": True}
     assert Choice.from_variables() == Choice(**stack, image="some.sif", inject=("/a", "/b"))
 
 
