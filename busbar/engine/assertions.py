@@ -20,7 +20,7 @@ from busbar.engine.launch import BenchLaunch, LaunchOutput
 from busbar.engine.reading import Reading
 from busbar.engine.tool import Contradiction, Requested, tool_of
 from busbar.parse import numbers
-from busbar.parse.events import Check, End, Error, Idle, Placed, Rank, RankPlace, Start
+from busbar.parse.events import Check, End, Error, Idle, Placed, Rank, Start
 from busbar.parse.tables import beside
 from busbar.units import format_bytes
 from busbar.verdict import Verdict
@@ -171,9 +171,8 @@ def _places(launch: BenchLaunch, shown: LaunchOutput) -> Iterator[Problem]:
     strange = [p for p in shown.ranks if p.rank >= launch.ranks or p.node_rank >= per_node]
     for place in strange[:1]:
         yield _FAILED, f"unexpected rank {place.rank}, {place.node_rank} on its node"
-    for name, kind in (("rank", RankPlace), ("node_rank", RankPlace), ("pid", Placed)):
-        places = [place for place in shown.ranks if isinstance(place, kind)]
-        keys = Counter((type(p), name != "rank" and p.host, getattr(p, name)) for p in places)
+    for name in ("rank", "node_rank"):  # in containers, several processes can have one number
+        keys = Counter((type(p), name != "rank" and p.host, getattr(p, name)) for p in shown.ranks)
         for _, _, value in [each for each, count in keys.items() if count > 1][:1]:
             yield _FAILED, f"two ranks have {name} {value}"
     # In a container, all process numbers can be others.

@@ -152,11 +152,13 @@ FORGED: dict[str, dict[str, Break]] = {
         "G7-UCX-without-GPUs": once(
             r"^\[179", "UCX  INFO  UCX_* env variables: UCX_TLS=tcp,self\n[179"
         ),
+        "G7-UCX-without-its-path": once(
+            r"^\[179", "UCX  INFO  UCX_* env variables: UCX_TLS=^cuda_ipc\n[179"
+        ),
         "G7-time-of-1970": once(r"^\[\d+(\.\d+\] \[vm:12001)", r"[12\1"),
         "G10-row-with-a-comma": once("^(16777216 .*)$", r"\1\n33554432  359,173.06"),
         "G10-NUL-in-a-row": replaced("359173.06", "35\0" + "9173.06"),
         "G10-same-node-rank": replaced('"node_rank": 1', '"node_rank": 0'),
-        "G10-same-process": replaced('"pid": 12003', '"pid": 12001'),
     },
     "all_reduce": {
         "C1-time-and-algbw-halved": rows(time=2, algbw=0.5),
