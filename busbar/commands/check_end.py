@@ -19,7 +19,7 @@ from busbar.check.processes import Interruption
 from busbar.check.snapshot import of_document
 from busbar.check.surroundings import refuse_without_space
 from busbar.check.target import Target, coverage, untested
-from busbar.document import json_text
+from busbar.document import json_text, to_json
 from busbar.engine.check_document import CheckDocument
 from busbar.engine.results import Outcome
 from busbar.parse import numbers
@@ -79,7 +79,7 @@ def conclude(args: argparse.Namespace, output: Path, state: RunState) -> int:
     _write_metrics(args.prometheus, document)
     try:
         if args.json:
-            stdout().text(json_text(document))
+            stdout().document(to_json(document))
         elif args.summary:
             stdout().line(summary(document.verdict, document.coverage, page.headline))
         else:
