@@ -65,13 +65,13 @@ class Programs:
 
 
 class Requested(NamedTuple):
-    """What a line of an output says of the request."""
+    """A line of an output that repeats part of the request."""
 
     what: str
     line: str
-    """An expression; its ``value`` must be that of an option, or one of ``values``."""
+    """An expression whose group ``value`` must equal an option's value, or one of ``values``."""
     values: Sequence[str] = ()
-    """``{ranks}`` and ``{pairs}`` are those of the launch."""
+    """``{ranks}`` and ``{pairs}`` stand for the numbers of the launch."""
     options: Sequence[str] = ()
     when: str = ""
     unless: str = ""

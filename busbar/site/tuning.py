@@ -40,7 +40,7 @@ def variables(
 ) -> list[Variable]:
     """Return the variables of the family, overridden by those of the site.
 
-    ``stack`` defaults to that of the first delivery. ``lane`` None selects the variables for
+    ``stack`` defaults to the stack of the first delivery. ``lane`` None selects the variables for
     all lanes. ``profile`` adds the variables of one profile. ``gpus`` is the number of GPUs per
     node that the job uses (None: all). ``buffers`` ``host`` omits variables that slow down
     programs with host buffers.

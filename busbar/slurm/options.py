@@ -46,7 +46,7 @@ class Wish:
     max_pending_s: int | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``BusbarError`` for what is no option, before anything is written."""
+        """Raise ``BusbarError`` for an invalid option, before anything is written."""
         access_of(self.sbatch)
         if not self.reservation.isprintable():
             raise refused(__file__, "not-a-name", "--reservation", name=self.reservation)

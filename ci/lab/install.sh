@@ -100,7 +100,7 @@ cp -a "$work/root/usr/bin/apptainer" "$into/bin/"
 cp -a "$from/apptainer" "$into/lib/${library##*/}/"
 cp -a "$work/root/etc" "$into/"
 cp -aL "$from"/{ld-linux-*.so.?,libc.so.6,libm.so.6,libresolv.so.2,libnss_files.so.2,libnss_dns.so.2,libpthread.so.0,libdl.so.2,libseccomp.so.2,libsqlite3.so.0} "$into/libc/"
-# The prefix of the starter is PREFIX/lib, that of the command PREFIX.
+# The prefix is PREFIX/lib for the starter, and PREFIX for the command.
 ln -s ../etc ../var "$into/lib/"
 loader=$(basename "$into"/libc/ld-linux-*)
 for program in "$into/bin/apptainer" "$into/lib/${library##*/}/apptainer/bin/starter"; do

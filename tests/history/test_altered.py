@@ -66,14 +66,16 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return (directory / FILE).read_bytes()
 
 
+@pytest.fixture(autouse=True)
+def _history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the history of each test in a directory of its own."""
+    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path))
+
+
 @pytest.mark.timeout(120)
 def test_each_edit_is_one_error(
-    kept: bytes,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    kept: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path))
     before = resource.getrusage(resource.RUSAGE_SELF)
     wrong = []
     for edit in EDITS:
@@ -97,12 +99,8 @@ def test_each_edit_is_one_error(
 
 
 def test_a_damaged_name_is_one_error(
-    kept: bytes,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    kept: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path))
     (tmp_path / FILE).write_bytes(kept.replace(b"ON reading (source)", b"ON reading (sourc\xbd)"))
     assert [cli.main(["history", command]) for command in COMMANDS] == [2, 2, 2]
     assert capsys.readouterr().err.count("a malformed name in the database") == 3
@@ -112,12 +110,8 @@ FLIPPED = ((b"alpha", b"alphb"), (b"busbw 16", b"busbw 36"), (b'"driver"', b'"dr
 
 
 def test_nothing_is_added_to_a_store_with_a_flipped_bit(
-    kept: bytes,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    kept: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path))
     (tmp_path / "more.jsonl").write_text(NIGHTS.replace("2026-01", "2025-01"))
     words = ["history", "import", str(tmp_path / "more.jsonl")]
     for old, new in FLIPPED:
@@ -133,10 +127,7 @@ def test_nothing_is_added_to_a_store_with_a_flipped_bit(
     assert cli.main(words) == 0
 
 
-def test_an_honest_store_is_read(
-    kept: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path))
+def test_an_honest_store_is_read(kept: bytes, tmp_path: Path) -> None:
     (tmp_path / FILE).write_bytes(kept)
     with closing(sqlite3.connect(tmp_path / FILE)) as db:
         db.execute("ANALYZE")
@@ -156,9 +147,8 @@ def test_an_honest_store_is_read(
     ],
 )
 def test_sessions_of_another_program(
-    table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    table: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path))
     with closing(sqlite3.connect(tmp_path / reframe.FILE)) as db:
         db.executescript(table)
     assert cli.main(["history", "show"]) == 2
@@ -169,9 +159,8 @@ def test_sessions_of_another_program(
 
 @pytest.mark.parametrize("time", ["1970-01-01", "9999-12-31", "1e18"])
 def test_a_reading_of_another_age_is_not_imported(
-    time: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    time: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("BUSBAR_HISTORY", str(tmp_path))
     (tmp_path / "a.jsonl").write_text(f'{{"time": "{time}", "metric": "bw", "value": 1}}\n')
     assert cli.main(["history", "import", str(tmp_path / "a.jsonl")]) == 2
     assert "line 1: time: " in capsys.readouterr().err
